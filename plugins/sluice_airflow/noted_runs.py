@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import Context
 
+BY_AIRFLOW = "Airflow:"
+"""How it begins who has asked a run to end, where that was a task, or somebody who ended the task."""
 _KEY = "sluice_run"
 _OPEN = {"planned", "running"}
 

@@ -18,7 +18,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from sluice.auditing.table_audit import TableAuditRequest
-from sluice.errors import DeclarationError, RunError
+from sluice.errors import DeclarationError, RunError, SluiceError
 from sluice.lineage.settings import given_environment
 from sluice.planning.verdict import Request
 from sluice.running.backfill_preparation import BackfillRequest
@@ -97,7 +97,7 @@ def sharing(project: Project, streams: Mapping[str, Stream], conn_id: str) -> li
         conn_id: As for `launch`.
 
     Returns:
-        Their names: of several kinds, the most frequent one.
+        Their names: of several kinds, the most frequent one; not those whose settings are wrong.
 
     Raises:
         AirflowFailException: The connection is missing, has another type, or names nothing.
@@ -107,8 +107,12 @@ def sharing(project: Project, streams: Mapping[str, Stream], conn_id: str) -> li
         return list(streams)
     kinds = defaultdict[frozenset[tuple[str, str]], list[str]](list)
     for name, stream in streams.items():
-        kinds[frozenset(of_start(spark_conf(project, stream, _master(connection))).items())].append(name)
-    return max(kinds.values(), key=len)
+        try:
+            conf = spark_conf(project, stream, _master(connection))
+        except SluiceError:
+            continue
+        kinds[frozenset(of_start(conf).items())].append(name)
+    return max(kinds.values(), key=len, default=[])
 
 
 @contextmanager

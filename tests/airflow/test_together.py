@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 from deltalake import DeltaTable
 from several_streams import NAMES, home_of, make_several, records_of
+from test_together_and_driver import before, context
 
 from sluice.runs.driver import Drivers
+from sluice_airflow.operators import driver_task
 from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.stream_dag import stream_dag
+from sluice_airflow.triggers.together import TogetherTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -61,6 +66,39 @@ def test_one_driver_for_all(several: StreamProject) -> None:
     assert drivers["events"] is not None
     assert drivers["hourly"] is not None
     assert drivers["events"].process == drivers["hourly"].process
+
+
+@pytest.mark.spark
+def test_a_driver_that_was_asked_to_end(several: StreamProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends in the midst of the run at work, and of the others nothing is left: they were not begun."""
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
+    several.arrive(1, at=START - timedelta(hours=2))
+    working = several.root / "working"
+    (several.root / "transform_events.py").write_text(
+        "from pathlib import Path\nimport time\n\n"
+        f"def events(events):\n    Path({str(working)!r}).touch()\n    time.sleep(600)\n\nuntil_mended = events\n"
+    )
+    task, given = before(several), context()
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(given)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, TogetherTrigger)
+
+    async def mark() -> None:
+        following = asyncio.ensure_future(trigger.follow())
+        async with asyncio.timeout(120):
+            while not working.exists():  # noqa: ASYNC110 - another process makes it
+                await asyncio.sleep(0.05)
+            await trigger.on_kill()
+            await following
+
+    asyncio.run(mark())
+
+    (record,) = records_of(several, "events")
+    assert record.error is not None
+    assert record.status == "stopped"
+    assert "stopped by Airflow: the task was marked or cleared in the middle of a batch" in record.error.message
+    assert records_of(several, "hourly") == records_of(several, "failing") == []
 
 
 def test_nothing_new_is_a_skip_of_all_without_a_driver(several: StreamProject) -> None:

@@ -31,7 +31,7 @@ from sluice.runs.driver import Driver, Drivers
 from sluice.runs.lease import acquire
 from sluice.runs.process import is_alive
 from sluice.runs.record import BatchRecord, RecordedError, RunRecord, RunRecords
-from sluice.runs.stop import StopRequest, stop_request
+from sluice.runs.stop import StopRequest, request_stop, stop_request
 from sluice_airflow.noted_runs import NotedRuns
 from sluice_airflow.operators import driver_task, run_together
 from sluice_airflow.operators.run_stream import RunStreamOperator
@@ -170,7 +170,7 @@ def test_what_is_idle_is_skipped_and_what_is_not_begun_is_left(
 def test_it_is_deferred_and_tells_how_the_runs_go_on(
     several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each batch once; and a run for which its driver found nothing to do is skipped, too."""
+    """Each batch once. Of a run that left no record its own task tells: it may wait for another stream's retry."""
     _, trigger, given = defer(several, launched, monkeypatch)
     kind, kwargs = trigger.serialize()
     assert (kind, set(kwargs["runs"])) == (
@@ -189,8 +189,9 @@ def test_it_is_deferred_and_tells_how_the_runs_go_on(
     with pytest.raises(DownstreamTasksSkipped) as skipped:
         before(several).resume(given, event)
 
-    assert skipped.value.tasks == ["idle", "hourly"]
+    assert skipped.value.tasks == ["idle"]
     assert said().count("events: batch 0 (data): 3 rows in") == 1
+    assert "hourly: not begun, or with nothing to do by then; its own task tells" in said()
     assert "failing: run" in said()
     assert "failed: no" in said()
 
@@ -302,14 +303,36 @@ def test_the_task_of_a_stream_tells_what_came_of_its_run(
         own(several, "hourly").execute(context("hourly"))
 
 
+@pytest.mark.parametrize(
+    ("by", "expected"), [("ada", "was stopped between two batches"), ("Airflow: the task was marked", "no connection")]
+)
+def test_a_run_that_was_stopped(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, by: str, expected: str
+) -> None:
+    """By a person: its task fails, and a retry goes on. With the task before it: it goes on at once."""
+    _, trigger, _ = defer(several, launched, monkeypatch)
+    record = do(several, "events", "stopped")
+    request_stop(home_of(several, "events"), record.run_id, requested_by=by, now=START)
+    launched.end()
+    assert trigger.runs["events"] == record.run_id
+
+    with pytest.raises(AirflowException, match=expected):
+        own(several, "events").execute(context("events"))
+
+
 def test_which_streams_can_share_a_driver(several: StreamProject) -> None:
     """All of them, where each has a session or the driver starts its JVM; of `spark-submit`, those of one Spark."""
     declared = several.root / "streams" / "more.py"
-    declared.write_text(declared.read_text() + 'idle = __import__("dataclasses").replace(idle, memory="3g")\n')
+    declared.write_text(
+        "from dataclasses import replace\n"
+        + declared.read_text()
+        + 'idle = replace(idle, memory="3g")\n'
+        + 'wrong = replace(idle, name="wrong", memory=None, conf={"spark.sql.ansi.enabled": "${NOT_SET}"})\n'
+    )
     project = find_project(str(several.root))
-    streams = {name: project.stream(name) for name in ALL}
+    streams = {name: project.stream(name) for name in (*ALL, "wrong")}
 
-    assert sharing(project, streams, "spark_test") == list(ALL)
+    assert sharing(project, streams, "spark_test") == [*ALL, "wrong"]
     assert sharing(project, streams, "spark_submitted") == ["events", "hourly", "failing"]
 
 

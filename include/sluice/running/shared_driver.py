@@ -69,13 +69,14 @@ class _Asked:
     def guard(self, name: str, stop: StopEvent) -> Iterator[None]:
         """While a run is at work, end this process once somebody has asked it to end and it does not end by itself.
 
-        The others are done later then. A run that was asked to end before its turn is not begun.
+        The others are done later then. A run that was asked to end before its turn is not begun, nor one whose record
+        is gone: nobody waits for it.
         """
         stream = self.usable[name]
         home = self.project.stream_home(stream)
         records = RunRecords(home)
         planned = records.find(self.keys[name])
-        if planned is not None and stop_request(home, planned.run_id) is not None:
+        if planned is None or stop_request(home, planned.run_id) is not None:
             stop.set()
 
         def tell(record: RunRecord) -> None:

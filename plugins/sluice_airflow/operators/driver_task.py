@@ -42,13 +42,13 @@ class DriverTask(BaseOperator):
     _is_killed = False
 
     def check_alive(self) -> None:
-        """Start nothing after a kill: Airflow tells of that, and lets the task go on for some seconds.
+        """Begin nothing more after a kill: Airflow tells of that, and lets the task go on for some seconds.
 
         Raises:
             AirflowException: The task was killed.
         """
         if self._is_killed:
-            raise AirflowException("the task was killed before its driver was started")
+            raise AirflowException("the task was killed")
 
     @property
     def stays(self) -> bool:

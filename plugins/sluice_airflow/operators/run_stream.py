@@ -22,7 +22,7 @@ from sluice.running.preparation import prepare_run
 from sluice.runs.driver import Drivers
 from sluice.runs.lease import check_not_taken, newest_lease
 from sluice.runs.record import RunRecord, RunRecords, describe_batch
-from sluice.runs.stop import request_stop
+from sluice.runs.stop import request_stop, stop_request
 from sluice.runs.summary import RecordedInterval
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_stream
@@ -31,7 +31,7 @@ from sluice.times import parse_time
 from sluice_airflow.arguments import PLANNED, check_task_arguments, check_trigger
 from sluice_airflow.assets import emit_events
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import NotedRuns, note_runs
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, note_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors, conclude
@@ -187,10 +187,14 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     @staticmethod
     def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:
         """Whether a driver of several streams has ended this run, and nobody has told of it yet."""
-        if record.status not in _ENDED or _was_forestalled(record):
+        if record.status not in _ENDED or record.tries == 0 or _was_forestalled(record):
             return False
         driver = drivers.find(record.run_id)
-        return driver is not None and driver.is_shared and context["ti"].try_number == 1
+        if driver is None or not driver.is_shared or context["ti"].try_number != 1:
+            return False
+        # Who ends that task does not end this one: the run goes on.
+        stop = stop_request(drivers.home, record.run_id) if record.status == "stopped" else None
+        return stop is None or not stop.requested_by.startswith(BY_AIRFLOW)
 
     def _conclude_together(
         self, context: Context, project: Project, home: StreamHome, record: RunRecord
@@ -225,7 +229,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         self._is_killed = True
         if self._following is not None:
             home, run_id = self._following
-            request_stop(home, run_id, requested_by="Airflow: the task was killed", now=datetime.now(UTC))
+            request_stop(home, run_id, requested_by=f"{BY_AIRFLOW} the task was killed", now=datetime.now(UTC))
 
     @property
     def followed_run(self) -> tuple[str, str] | None:
@@ -266,7 +270,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         """End a driver of this task from before it was cleared: Airflow may not have done so yet."""
         for record in cleared:
             if drivers.is_running(record, datetime.now(UTC)):
-                by = "Airflow: the task was cleared"
+                by = f"{BY_AIRFLOW} the task was cleared"
                 request_stop(drivers.home, record.run_id, requested_by=by, now=datetime.now(UTC))
                 self.log.info("waiting for the driver of run %s to end: the task was cleared", record.run_id)
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)

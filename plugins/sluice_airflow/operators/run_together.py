@@ -20,7 +20,7 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
 from sluice_airflow.arguments import check_streams, check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import NotedRuns, forget_runs, note_runs, runs_of_try
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors
@@ -137,7 +137,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         """Ask the driver to end; the batch under way replays at the next run of its stream."""
         self._is_killed = True
         if self._started is not None:
-            self._started.end("Airflow: the task was killed")
+            self._started.end(f"{BY_AIRFLOW} the task was killed")
 
     @property
     def followed_run(self) -> tuple[str, str] | None:
@@ -147,11 +147,11 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
     def _begin(self, context: Context, project: Project) -> None:
         limits = limits_of(until=self.until, max_batches=self.max_batches, trigger=self.trigger)
         planning = _Planning(project, self.streams, limits, context["ti"])
-        for name in planning.order:
-            self.log.info("%s: %s", name, planning.plan(name))
-        self.idle = planning.idle
         planned = planning.planned
         try:
+            for name in planning.order:
+                self.log.info("%s: %s", name, planning.plan(name))
+            self.idle = planning.idle
             runs = self._shared(project, planning.declared, planned)
             if runs:
                 ids = {name: planned[name].run_id for name in runs}
@@ -171,12 +171,14 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         self, project: Project, declared: Mapping[str, Stream], planned: Mapping[str, RunRecord]
     ) -> Sequence[str]:
         """Those of the planned runs that one driver does; none if it were for one of them."""
-        if len(planned) < 2:
+        if len(planned) == 1:
+            self.log.info("%s alone has something to do: its own task runs it", *planned)
+        if len(planned) <= 1:
             return []
         able = sharing(project, {name: declared[name] for name in planned}, self.conn_id)
         if len(able) < len(planned):
             others = ", ".join(name for name in planned if name not in able)
-            self.log.info("of another Spark, and run by their own tasks: %s", others)
+            self.log.info("of another Spark, or with wrong settings, and left to their own tasks: %s", others)
         kept: list[str] = []
         for name in planned:
             # What it reads may come later otherwise, from a task of its own.
@@ -208,14 +210,14 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
             return
         record = records.read(run_id)
         if record is None:
-            self.log.info("%s: nothing to do", name)
-            self.idle = [*self.idle, name]
+            self.log.info("%s: not begun, or with nothing to do by then; its own task tells", name)
             return
         why = "" if record.error is None else f": {record.error.whole}"
         self.log.info("%s: run %s %s%s", name, run_id, record.status, why)
 
     def _skip_idle(self) -> None:
         # No worker begins a task only to find that there is nothing to do.
+        self.check_alive()
         if self.idle:
             raise DownstreamTasksSkipped(tasks=list(self.idle))  # type: ignore[no-untyped-call]
 

@@ -15,6 +15,7 @@ from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.runs.stop import request_stop
 from sluice.times import parse_time
+from sluice_airflow.noted_runs import BY_AIRFLOW
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
 from sluice_airflow.triggers.following import POLL_SECONDS, FollowingTrigger
@@ -82,7 +83,7 @@ class RunTrigger(FollowingTrigger):
                 return
             if ends_at is not None and datetime.now(UTC) >= ends_at:
                 ends_at = None
-                await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task's execution_timeout is over")
+                await anyio.to_thread.run_sync(self._request_stop, f"{BY_AIRFLOW} the task's execution_timeout is over")
             await asyncio.sleep(poll_seconds)
 
     def _show(self, record: RunRecord) -> None:
@@ -99,7 +100,7 @@ class RunTrigger(FollowingTrigger):
         Airflow also calls this in a triggerer that wakes up after another one has taken the trigger over. To ask for
         the task's state there takes Airflow longer than a person wants to wait; so the run ends, and a retry goes on.
         """
-        await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task was marked or cleared")
+        await anyio.to_thread.run_sync(self._request_stop, f"{BY_AIRFLOW} the task was marked or cleared")
 
     @cached_property
     def _home(self) -> StreamHome:

@@ -13,7 +13,7 @@ from sluice.errors import SluiceError, StorageError
 from sluice.runs.driver import START_PATIENCE, Drivers
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.times import parse_time
-from sluice_airflow.noted_runs import NotedRuns
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
 from sluice_airflow.triggers.following import POLL_SECONDS, FollowingTrigger
@@ -71,12 +71,12 @@ class TogetherTrigger(FollowingTrigger):
                     return
             if ends_at is not None and datetime.now(UTC) >= ends_at:
                 ends_at = None
-                await anyio.to_thread.run_sync(self._end, "Airflow: the task's execution_timeout is over")
+                await anyio.to_thread.run_sync(self._end, f"{BY_AIRFLOW} the task's execution_timeout is over")
             await asyncio.sleep(poll_seconds)
 
     async def on_kill(self) -> None:
         """A person has marked or cleared the task: ask the driver to end; see `RunTrigger.on_kill`."""
-        await anyio.to_thread.run_sync(self._end, "Airflow: the task was marked or cleared")
+        await anyio.to_thread.run_sync(self._end, f"{BY_AIRFLOW} the task was marked or cleared")
 
     def _look(self) -> tuple[bool, bool]:
         """Whether one of the runs is at work, and whether one that is not done has a driver on another machine."""

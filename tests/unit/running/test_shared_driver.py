@@ -92,6 +92,17 @@ def test_what_was_asked_to_end_before_its_turn_is_not_begun(
     assert not Path(project.home_named("first").location, "leases").exists()
 
 
+def test_what_nobody_waits_for_any_more_is_not_begun(project: Project) -> None:
+    """Whoever asked for it has forgotten it meanwhile, and does it otherwise."""
+    for name in NAMES:
+        (record,) = records(project, name)
+        RunRecords(project.home_named(name)).forget(record.run_id)
+
+    assert run_asked(project, {name: name for name in NAMES}, PackStop()) == 0
+    assert [records(project, name) for name in NAMES] == [[], [], [], []]
+    assert not Path(project.home_named("first").location, "leases").exists()
+
+
 def test_a_signal_ends_all_of_them(project: Project) -> None:
     """Those that are to come are not begun."""
     stop = PackStop()
