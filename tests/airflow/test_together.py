@@ -19,6 +19,7 @@ from sluice_airflow.operators import driver_task
 from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.stream_dag import stream_dag
 from sluice_airflow.triggers.together import TogetherTrigger
+from sluice_airflow.ui.dag_tasks import DagTasks, run_keys
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -109,7 +110,11 @@ def test_nothing_new_is_a_skip_of_all_without_a_driver(several: StreamProject) -
 
     states = {ti.task_id: (ti.state, ti.try_number) for ti in run.get_task_instances()}
     assert states == {"together": (_SUCCESS, 1), **dict.fromkeys(names, (_SKIPPED, 0))}
+    tasks = [task for task in DagTasks().all() if (task.dag_id, task.task_id) == (run.dag_id, "together")]
+    assert [task.stream for task in tasks] == ["events", "failing", "idle"]
+    keys = {str(key) for task in tasks for key in run_keys(run.dag_id, run.run_id, task.key_task_id, None)}
     for name in names:
+        assert f"{run.dag_id}/{run.run_id}/{name}/-1/0" in keys
         home = home_of(several, name)
         assert home.checked().reason == "nothing new before 2026-01-01T00:00:00+00:00"
         assert home.storage.list_folder(home.drivers_folder()) is None
