@@ -243,6 +243,10 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
             "RunStreamOperator StreamOperator SluiceOperator",
             "write `from sluice_airflow.operators.run_stream import RunStreamOperator`",
         ),
+        **_each(
+            "RunTogetherOperator RunStreamsOperator",
+            'write `stream_dag("a", "b", together=True)`, of `from sluice_airflow.stream_dag import stream_dag`',
+        ),
         **_each("AuditStreamOperator", "write `from sluice_airflow.operators.audit_stream import AuditStreamOperator`"),
         **_each("LagSensor StreamSensor", "write `from sluice_airflow.sensors.lag import LagSensor`"),
         **_each("BatchSensor", "write `from sluice_airflow.sensors.progress import BatchSensor`"),

@@ -14,7 +14,7 @@ from sluice.declaration_checks import refuse_name
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
 from sluice.planning.triggers import triggered
-from sluice.trigger import duration
+from sluice.trigger import LIVE, duration
 
 
 def _each(names: str, answer: str) -> dict[str, str]:
@@ -23,6 +23,8 @@ def _each(names: str, answer: str) -> dict[str, str]:
 
 PLANNED = (None, "", "once")
 """The triggers with which a run is planned, and may be bounded."""
+TOGETHER = "together"
+"""The task that runs the streams of a DAG with one driver."""
 _MISSPELT = 0.8
 """How much a word is like another that was meant."""
 _OF_TASKS = 'give it to the tasks: `default_args={{"{name}": ...}}`'
@@ -55,6 +57,7 @@ _DAG_WORDS: Mapping[str, str] = {
     **_each("full_refresh backfill start end", _BACKFILL),
     **_each("name", "write it as `dag_id`"),
     **_each("timezone tz", "say it by `start_date`, whose zone a cron expression is meant in"),
+    **_each("packed pack shared one_driver one_session", "write it as `together=True`"),
     **_each("deferrable", "leave it out: a task is deferred while its driver runs"),
 }
 _TASK_WORDS: Mapping[str, str] = {
@@ -144,6 +147,58 @@ def check_trigger(trigger: str | None, run_for: str | timedelta | None, executio
             f" {execution_timeout}",
             where="run_for",
             remedy="give the task more time than the run, which has to start Spark and to end its last batch, too",
+        )
+
+
+def check_together(together: Any, streams: tuple[str, ...], trigger: str | None) -> None:
+    """Refuse what can't be run with one driver.
+
+    Args:
+        together: As somebody typed it.
+        streams: The streams' names.
+        trigger: As somebody typed it.
+
+    Raises:
+        DeclarationError: It is no bool, there is one stream only, or each would go on for a time of its own.
+    """
+    place = "stream_dag(..., together=...)"
+    if not isinstance(together, bool):
+        raise DeclarationError(f"`together` is {together!r}", where=place, remedy="give True, or leave it out")
+    if not together:
+        return
+    if len(streams) == 1:
+        raise DeclarationError(
+            f"`{streams[0]}` is the only stream", where=place, remedy="name several, or leave `together` out"
+        )
+    if TOGETHER in streams:
+        raise DeclarationError(
+            f"a stream is called `{TOGETHER}`, as is the task that starts the driver",
+            where=place,
+            remedy="give that stream a DAG of its own",
+        )
+    if str(trigger).partition("=")[0] in LIVE:
+        raise DeclarationError(
+            f"with the trigger {trigger!r} a stream goes on for a time, and the next one would wait for its end",
+            where=place,
+            remedy="leave `together` out: each stream has a driver of its own then",
+        )
+
+
+def check_streams(task_id: Any, streams: Any) -> None:
+    """Refuse what names no streams.
+
+    Args:
+        task_id: Of the task that is given them.
+        streams: As somebody typed it.
+
+    Raises:
+        DeclarationError: It is no list of names.
+    """
+    if isinstance(streams, str) or not all(isinstance(name, str) for name in streams):
+        raise DeclarationError(
+            f"`streams` is {streams!r}",
+            where=f"RunTogetherOperator(task_id={task_id!r})",
+            remedy='give a list of names: `["a", "b"]`',
         )
 
 

@@ -1,9 +1,9 @@
-"""What a task notes of the run that it starts, where Airflow keeps it: so the api-server can end its driver."""
+"""What a task notes of the runs that it starts, where Airflow keeps it: so the api-server can end its driver."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,45 +15,63 @@ if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import Context
 
+BY_AIRFLOW = "Airflow:"
+"""How it begins who has asked a run to end, where that was a task, or somebody who ended the task."""
 _KEY = "sluice_run"
 _OPEN = {"planned", "running"}
 
 
 @dataclass(frozen=True)
-class NotedRun:
-    """A run that a task has started."""
+class NotedRuns:
+    """The runs that a task has started."""
 
     project: str
     """The folder of `sluice.toml`, as the worker knows it."""
-    stream: str
-    run_id: str
+    runs: dict[str, str]
+    """By stream, the id of its run."""
+    idle: list[str] = field(default_factory=list)
+    """The streams that the task has planned, too, and that had nothing to do."""
 
     def end(self, requested_by: str) -> None:
-        """Ask its driver to end, unless it is over.
+        """Ask their driver to end those of them that are not over.
 
         Raises:
             SluiceError: The project, or the home, can't be read.
         """
         project = airflow_project(self.project)
-        home = project.home_named(self.stream)
-        record = RunRecords(home).read(self.run_id)
-        if record is not None and record.status in _OPEN:
-            request_stop(home, self.run_id, requested_by=requested_by, now=datetime.now(UTC))
+        for stream, run_id in self.runs.items():
+            home = project.home_named(stream)
+            record = RunRecords(home).read(run_id)
+            if record is not None and record.status in _OPEN:
+                request_stop(home, run_id, requested_by=requested_by, now=datetime.now(UTC))
 
 
-def note_run(context: Context, run: NotedRun) -> None:
+def note_runs(context: Context, runs: NotedRuns) -> None:
     """Note what a task is about to start; a later try of it notes its own."""
-    context["task_state_store"].set(_KEY, asdict(run))
+    context["task_state_store"].set(_KEY, asdict(runs))
 
 
-def noted_run(ti: TaskInstance) -> NotedRun | None:
+def forget_runs(context: Context) -> None:
+    """Forget what a task has noted, and could not start."""
+    context["task_state_store"].delete(_KEY)
+
+
+def runs_of_try(context: Context) -> NotedRuns | None:
+    """What a try of a task in its worker has started before; None when nothing."""
+    return _read(context["task_state_store"].get(_KEY))
+
+
+def noted_runs(ti: TaskInstance) -> NotedRuns | None:
     """What a task instance, as the database has it, has started last; None when nothing, or nobody can tell."""
     from airflow.state import TaskScope, get_state_backend
     from sqlalchemy.orm import object_session
 
     scope = TaskScope(dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index)
     kept = get_state_backend().get(scope, _KEY, session=object_session(ti))
-    noted: Any = None if kept is None else json.loads(kept)
+    return _read(None if kept is None else json.loads(kept))
+
+
+def _read(noted: Any) -> NotedRuns | None:
     # A backend of somebody's own keeps it elsewhere, where workers find it.
-    is_ours = isinstance(noted, dict) and noted.keys() == NotedRun.__dataclass_fields__.keys()
-    return NotedRun(**noted) if is_ours else None
+    is_ours = isinstance(noted, dict) and noted.keys() == NotedRuns.__dataclass_fields__.keys()
+    return NotedRuns(**noted) if is_ours else None

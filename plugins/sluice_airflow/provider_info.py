@@ -18,11 +18,12 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [_modules("operators.run_stream", "operators.audit_stream")],
+        "operators": [_modules("operators.run_stream", "operators.run_together", "operators.audit_stream")],
         "sensors": [_modules("sensors.progress", "sensors.lag", "sensors.quality")],
         "triggers": [
             _modules(
                 "triggers.run",
+                "triggers.together",
                 "triggers.progress",
                 "triggers.lag",
                 "triggers.quality",

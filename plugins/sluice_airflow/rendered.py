@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from sluice.errors import DeclarationError
+from sluice.planning.planner import Limits
+from sluice.planning.triggers import triggered
+from sluice.sources.contract import Bound
+from sluice.times import parse_time
+
+
+def limits_of(
+    *,
+    until: str | None,
+    to_version: str | int | None = None,
+    max_batches: str | int | None = None,
+    trigger: str | None = None,
+    run_for: str | timedelta | None = None,
+) -> Limits:
+    """What an operator's arguments say of how far a run goes.
+
+    Raises:
+        DeclarationError: `until` is no time, or one of the others no whole number; or the trigger is wrong, or does
+            not go with them.
+    """
+    bound = Bound(until=parse_time(until, where="until"), to_version=number("to_version", to_version))
+    limits = Limits(bound, number("max_batches", max_batches, least=1))
+    time = run_for if isinstance(run_for, timedelta) else text(run_for)
+    return triggered(limits, text(trigger), time, names=("trigger", "run_for"))
 
 
 def text(value: str | None) -> str | None:

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+
+_BACKFILL = "backfill"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ def run_key(ti: RuntimeTaskInstanceProtocol, retries: int) -> RunKey:
     return RunKey(
         ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index, ti.max_tries - retries
     )
+
+
+def is_backfill(context: Context) -> bool:
+    """Whether a task is of a run of a backfill, which recomputes the rows of its interval."""
+    return bool(context["dag_run"].run_type == _BACKFILL)
 
 
 def parse_run_key(text: str | None) -> RunKey | None:

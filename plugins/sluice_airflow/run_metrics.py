@@ -67,10 +67,27 @@ def send_metrics(task_instance: Any, outcome: str) -> None:
         task_instance: The task instance in its worker.
         outcome: How the task ended: `succeeded`, `skipped`, `failed`, or `retried` when it is tried again.
     """
-    if not any(conf.getboolean("metrics", option) for option in ("statsd_on", "statsd_datadog_enabled", "otel_on")):
+    if not _is_anybody_listening():
         return
     for measured in measure(task_instance, outcome):
         _send(measured, task_instance.task.stream, task_instance.dag_id)
+
+
+def send_idle_metrics(task_instance: Any) -> None:
+    """Measure the streams that a task has found with nothing to do, and whose own tasks it has skipped.
+
+    Args:
+        task_instance: The instance, in its worker, of a `RunTogetherOperator`'s task.
+    """
+    if not _is_anybody_listening():
+        return
+    for name in task_instance.task.idle:
+        for measured in _measure_stream(name, task_instance.task.project, lambda _home: None, "skipped"):
+            _send(measured, name, task_instance.dag_id)
+
+
+def _is_anybody_listening() -> bool:
+    return any(conf.getboolean("metrics", option) for option in ("statsd_on", "statsd_datadog_enabled", "otel_on"))
 
 
 def measure(task_instance: Any, outcome: str) -> Iterator[Measurement]:
@@ -80,14 +97,20 @@ def measure(task_instance: Any, outcome: str) -> Iterator[Measurement]:
         task_instance: The task instance in its worker.
         outcome: As in `send_metrics`.
     """
-    name, project = task_instance.task.stream, task_instance.task.project
+    task = task_instance.task
+    yield from _measure_stream(task.stream, task.project, lambda home: _record(home, task_instance), outcome)
+
+
+def _measure_stream(
+    name: str, project: str | None, find_record: Callable[[StreamHome], RunRecord | None], outcome: str
+) -> Iterator[Measurement]:
     declared = _look(name, "all but how the task ended", lambda: _declared(name, project))
     if declared is None:
         yield Measurement(f"run.{outcome}", "counter", 1)
         return
     stream, home = declared
     now = datetime.now(UTC)
-    record = _look(name, "what the run did", lambda: _record(home, task_instance))
+    record = _look(name, "what the run did", lambda: find_record(home))
     yield Measurement(f"run.{_status(record, outcome)}", "counter", 1)
     if record is not None and outcome != "retried":
         # A retry keeps the batches of the tries before it: counted at the end, each counts once.

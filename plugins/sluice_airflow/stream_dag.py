@@ -12,9 +12,10 @@ from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 
 from sluice.planning.stream_order import in_order, is_read, upstreams
 from sluice.sources.contract import VersionedSource
-from sluice_airflow.arguments import PLANNED, check_dag_arguments, check_trigger
+from sluice_airflow.arguments import PLANNED, TOGETHER, check_dag_arguments, check_together, check_trigger
 from sluice_airflow.assets import outlets
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.timetables import data_intervals
 
@@ -36,6 +37,7 @@ def stream_dag(
     schedule: Any = None,
     trigger: str | None = None,
     run_for: str | timedelta | None = None,
+    together: bool = False,
     conn_id: str = "spark_default",
     project: str | None = None,
     **dag_arguments: Any,
@@ -60,6 +62,8 @@ def stream_dag(
         trigger: When Spark begins the batches of each stream; see `RunStreamOperator`. Where Spark decides them, no
             bound is kept: each stream takes what there is by then.
         run_for: How long each stream is kept at work, with a trigger that does not end by itself.
+        together: Whether one driver runs all streams that have something to do, one after the other, in a task of its
+            own before theirs; see `RunTogetherOperator`.
         conn_id: The connection that names Spark's master.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         dag_arguments: Passed on to `DAG`; `max_active_runs` is 1 unless it is given.
@@ -68,6 +72,7 @@ def stream_dag(
         DeclarationError: A stream is not declared, or a declaration or the trigger is wrong.
     """
     check_dag_arguments(streams, dag_arguments, inspect.signature(stream_dag).parameters)
+    check_together(together, streams, trigger)
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
     check_trigger(trigger, run_for, (dag_arguments.get("default_args") or {}).get("execution_timeout"))
@@ -103,6 +108,17 @@ def stream_dag(
             tasks[name].backfill_obstacle = _refusal(obstacles)
             for parent in upstream:
                 tasks[parent] >> tasks[name]
+        if together:
+            before = RunTogetherOperator(
+                task_id=TOGETHER,
+                streams=list(tasks),
+                until=_UNTIL if is_planned else _GIVEN_UNTIL,
+                max_batches=_MAX_BATCHES,
+                trigger=trigger,
+                conn_id=conn_id,
+                project=project,
+            )
+            before >> list(tasks.values())
     return dag
 
 

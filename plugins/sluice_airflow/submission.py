@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from sluice.auditing.table_audit import TableAuditRequest
-from sluice.errors import DeclarationError, RunError
+from sluice.errors import DeclarationError, RunError, SluiceError
 from sluice.lineage.settings import given_environment
 from sluice.planning.verdict import Request
 from sluice.running.backfill_preparation import BackfillRequest
@@ -25,12 +26,14 @@ from sluice.running.submit import AUDIT_WHERE
 from sluice.runs.driver import Driver, Drivers
 from sluice.spark.session import driver_environment, is_local_master, spark_conf
 from sluice.spark.settings_file import launch_settings, settings_path
+from sluice.spark.start_settings import of_start
 from sluice.spark_master import SERVE, check_master
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from sluice.project import Project
+    from sluice.runs.record import RunRecord
     from sluice.stream import Stream
 
 _SPARK, _SPARK_CONNECT = "spark", "spark_connect"
@@ -55,6 +58,61 @@ def launch(project: Project, request: Request | BackfillRequest, run_id: str, co
         return drivers.launch(
             run_id, submission.command, submission.environment, datetime.now(UTC), inherited=submission.inherited
         )
+
+
+def launch_together(project: Project, planned: Mapping[str, RunRecord], conn_id: str) -> Driver:
+    """Start one driver for the planned runs of several streams: it is on its own from here on.
+
+    Args:
+        project: The project of the streams.
+        planned: By stream, the record of its run.
+        conn_id: As for `launch`.
+
+    Raises:
+        AirflowFailException: The connection is missing, has another type, or names nothing.
+        SluiceError: The driver can't be started, or lacks something that it needs.
+    """
+    (first, record), *rest = planned.items()
+    others = [(project.home_named(name), other.run_id) for name, other in rest]
+    arguments = ["--run-key", record.run_key or ""]
+    for name, other in rest:
+        arguments += ["--stream", name, "--run-key", other.run_key or ""]
+    with _submission(project, project.stream(first), arguments, conn_id, is_shared=True) as submission:
+        return Drivers(project.home_named(first)).launch(
+            record.run_id,
+            submission.command,
+            submission.environment,
+            datetime.now(UTC),
+            inherited=submission.inherited,
+            others=others,
+        )
+
+
+def sharing(project: Project, streams: Mapping[str, Stream], conn_id: str) -> list[str]:
+    """Which of some streams one driver can run: `spark-submit` starts one Spark, and others end it and start theirs.
+
+    Args:
+        project: The project of the streams.
+        streams: The streams by name.
+        conn_id: As for `launch`.
+
+    Returns:
+        Their names: of several kinds, the most frequent one; not those whose settings are wrong.
+
+    Raises:
+        AirflowFailException: The connection is missing, has another type, or names nothing.
+    """
+    connection = _connection(conn_id)
+    if connection.conn_type == _SPARK_CONNECT or _needs_no_submission(connection):
+        return list(streams)
+    kinds = defaultdict[frozenset[tuple[str, str]], list[str]](list)
+    for name, stream in streams.items():
+        try:
+            conf = spark_conf(project, stream, _master(connection))
+        except SluiceError:
+            continue
+        kinds[frozenset(of_start(conf).items())].append(name)
+    return max(kinds.values(), key=len, default=[])
 
 
 @contextmanager
@@ -101,8 +159,10 @@ def audit_driver(
 
 
 @contextmanager
-def _submission(project: Project, stream: Stream, arguments: Sequence[str], conn_id: str) -> Iterator[_Submission]:
-    """The command of a driver, to be started while this lasts."""
+def _submission(
+    project: Project, stream: Stream, arguments: Sequence[str], conn_id: str, *, is_shared: bool = False
+) -> Iterator[_Submission]:
+    """The command of a driver, to be started while this lasts; where it is shared, with no stream's own."""
     connection = _connection(conn_id)
     given = ["--project", project.root, "--stream", stream.name, *arguments]
     # What the worker itself was told of Spark is not what the connection says.
@@ -114,7 +174,8 @@ def _submission(project: Project, stream: Stream, arguments: Sequence[str], conn
         # The driver starts its JVM itself, with the launch profile.
         yield _Submission(ours, inherited | driver_environment() | {"SLUICE_SPARK_MASTER": _master(connection)})
     else:
-        with launch_settings(spark_conf(project, stream, _master(connection))) as files:
+        conf = spark_conf(project, stream, _master(connection))
+        with launch_settings(of_start(conf) if is_shared else conf) as files:
             submission = _spark_submit(conn_id, stream.name, files[0], given)
             yield _Submission(submission.command, {**inherited, **submission.environment}, files)
 

@@ -39,7 +39,7 @@ hourly = Stream(
 
 
 _DAG = """
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from sluice_airflow.stream_dag import stream_dag
 dag = stream_dag(
     {streams}, dag_id="{dag_id}", project="{project}", schedule="@once",

@@ -11,6 +11,7 @@ from airflow.sdk import DAG, task
 from airflow.serialization.serialized_objects import DagSerialization
 
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.ui.dag_tasks import stream_tasks
 
 pytestmark = [pytest.mark.airflow]
@@ -72,6 +73,18 @@ def test_where_the_project_is_looked_for() -> None:
 
     here = str(Path(__file__).parent)
     assert found == {"here": here, "there": "/elsewhere", "templated": "", "relative": "", "mapped": "/elsewhere"}
+
+
+def test_a_task_that_runs_several() -> None:
+    """It is one of each stream, and its runs bear the keys of their own tasks."""
+    with DAG("web", schedule=None) as dag:
+        RunTogetherOperator(task_id="together", streams=["visits", "clicks"], project="/elsewhere")
+
+    found = list(stream_tasks("web", DagSerialization.to_dict(dag)))
+
+    assert [(task.task_id, task.stream, task.key_task_id, task.project_folder) for task in found] == [
+        ("together", "visits", "visits", "/elsewhere"), ("together", "clicks", "clicks", "/elsewhere"),
+    ]  # fmt: skip
 
 
 def test_other_tasks_run_no_stream() -> None:

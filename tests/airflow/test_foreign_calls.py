@@ -45,13 +45,14 @@ TRIGGERS: dict[str, dict[str, Any]] = {
     "LeaseTrigger": {"folder": "s3://bucket/home/s/leases/0001"},
     "QualityTrigger": STREAM,
     "RunTrigger": {**STREAM, "run_id": "20260131T120000000Z-00000001"},
+    "TogetherTrigger": {"runs": {"s": "20260131T120000000Z-00000001"}},
     "WatermarkTrigger": {**STREAM, "passed": "2026-01-01"},
 }
 """How each is made, apart from its project."""
 HOOKS = {
     ("drivers_pool", "on_starting"): "airflow.models.pool.Pool.get_pool",
     **{
-        ("marked_tasks", f"on_task_instance_{state}"): "sluice_airflow.noted_runs.noted_run"
+        ("marked_tasks", f"on_task_instance_{state}"): "sluice_airflow.noted_runs.noted_runs"
         for state in ("success", "skipped", "failed")
     },
     **{

@@ -19,6 +19,7 @@ from demo.up import how_to_use
 from sluice.errors import DeclarationError
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.sensors.progress import BatchSensor, WatermarkSensor
 from sluice_airflow.stream_dag import stream_dag
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_project import StreamProject
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-KINDS = (RunStreamOperator, AuditStreamOperator, LagSensor, BatchSensor, stream_dag, timedelta)
+KINDS = (RunStreamOperator, RunTogetherOperator, AuditStreamOperator, LagSensor, BatchSensor, stream_dag, timedelta)
 NAMES = {kind.__name__: kind for kind in KINDS}
 LINES = [line for line in Path(__file__).with_name("mistakes.txt").read_text("utf-8").splitlines() if line]
 
@@ -54,6 +55,9 @@ def test_what_airflow_takes_is_taken(stream_project: StreamProject, monkeypatch:
     made = stream_dag("events", schedule="@hourly", start_date=START, catchup=False, tags=["x"], max_active_tasks=2,
                       default_args={"retries": 3, "depends_on_past": True})  # fmt: skip
     assert made.task_dict["events"].depends_on_past
+    both = stream_dag("events", "hourly", together=True, schedule=None, default_args={"retries": 3})
+    assert [both.task_dict[name].retries for name in ("together", "events", "hourly")] == [3, 3, 3]
+    assert "together" not in stream_dag("events", together=False, dag_id="alone").task_dict
     with DAG("all", schedule=None, start_date=START, default_args={"owner": "me"}) as dag:
         RunStreamOperator(task_id="run", stream="events", execution_timeout=timedelta(1), retry_delay=timedelta(1))
         AuditStreamOperator(task_id="audit", stream="events", suite="s.json", queue="q")

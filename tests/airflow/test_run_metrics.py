@@ -23,6 +23,7 @@ from sluice.sources.files.source import FilesSource
 from sluice_airflow import run_metrics
 from sluice_airflow.listeners import stream_metrics
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.plugin import SluicePlugin
 from sluice_airflow.run_metrics import measure
 from tests.builders import put
@@ -270,6 +271,25 @@ def test_without_tags_the_stream_stands_in_the_name(
     assert sent.values[f"{prefix}rows.in"] == 3
     assert sent.values[f"{prefix}backlog.files"] == 0
     assert sent.values[f"{prefix}run.duration"] == timedelta(seconds=2.5)
+    assert all(tags == {"stream": "events", "dag_id": "flights"} for tags in sent.tags)
+
+
+def test_streams_whose_own_tasks_were_skipped(
+    stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch, sent: Sent
+) -> None:
+    """The task before them tells of those that had nothing to do: no worker of theirs does; not of itself, nor of any
+    other stream."""
+    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
+    streams = ["events", "hourly"]
+    task = RunTogetherOperator(task_id="together", streams=streams, project=str(stream_project.root))
+    task.idle = ["events"]
+
+    stream_metrics.on_task_instance_success(SimpleNamespace(task=task, dag_id="flights", state="success"))
+
+    assert sent.values == {
+        "sluice.run.skipped": 1, "sluice.backlog.files": 0, "sluice.backlog.bytes": 0, "sluice.backlog.rows": 0,
+        "sluice.backlog.held_back": 0, "sluice.backlog.age": 0,
+    }  # fmt: skip
     assert all(tags == {"stream": "events", "dag_id": "flights"} for tags in sent.tags)
 
 

@@ -13,9 +13,10 @@ import pytest
 from airflow_project import StreamProject
 from until import SOON, until
 
+from sluice.documents import encode_document
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
-from sluice.runs.driver import Driver, Drivers
+from sluice.runs.driver import Driver
 from sluice.runs.process import boot_id, machine
 from sluice.runs.record import RecordedPhase, RunRecord, RunRecords
 from sluice.runs.summary import RecordedInterval
@@ -62,9 +63,8 @@ def follow(project: StreamProject, **changes: Any) -> tuple[RunTrigger, Lines]:
 
 def at_work(home: StreamHome) -> None:
     """A driver that was sent off and has yet to show itself: the run is not over."""
-    Drivers(home)._keep(
-        Driver(run_id=RUN.run_id, machine=machine(), boot_id=boot_id(), process=None, log="", submitted_at=NOW)
-    )
+    driver = Driver(run_id=RUN.run_id, machine=machine(), boot_id=boot_id(), process=None, log="", submitted_at=NOW)
+    home.storage.replace(f"{home.drivers_folder()}/{RUN.run_id}.json", encode_document(driver))
 
 
 def test_the_phases_of_a_backfill_are_told(stream_project: StreamProject) -> None:

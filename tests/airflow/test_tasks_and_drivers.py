@@ -29,10 +29,10 @@ from sluice.runs.process import is_alive
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import request_stop, stop_request
 from sluice_airflow.assets import outlets
-from sluice_airflow.operators import run_stream
+from sluice_airflow.operators import driver_task
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.run_keys import RunKey
-from sluice_airflow.triggers import run as triggers_run
+from sluice_airflow.triggers import following
 from sluice_airflow.triggers.run import RunTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -194,8 +194,8 @@ def test_a_task_is_deferred_and_shows_how_its_run_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each batch when it is committed, once, and what the driver said when the run is over."""
-    monkeypatch.setattr(run_stream, "_STAY_SECONDS", 0.0)
-    monkeypatch.setattr(triggers_run, "DEFERRAL_SECONDS", 0.0)
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
+    monkeypatch.setattr(following, "DEFERRAL_SECONDS", 0.0)
     record = keep(stream_project, "running")
     launch(record.run_id, "import time; print('what Spark says', flush=True); time.sleep(600)")
     with pytest.raises(TaskDeferred) as deferred:
@@ -231,7 +231,7 @@ def test_a_task_that_stays_with_its_driver_ends_it(
 ) -> None:
     """With the KubernetesExecutor it stays, however long that takes; when its time is over, or somebody ends it, the
     driver is asked to end."""
-    monkeypatch.setattr(run_stream, "_STAY_SECONDS", 0.0)
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
     record = keep(stream_project, "running")
     launch(record.run_id)
     limit = timedelta(hours=1) if "timeout" in by else None

@@ -22,7 +22,7 @@ from sluice.runs.lease import LeaseFile, acquire
 from sluice.runs.process import Process
 from sluice.runs.record import RecordedError
 from sluice.runs.summary import RecordedInterval
-from sluice_airflow.triggers import lease as lease_trigger
+from sluice_airflow.triggers import following
 from sluice_airflow.triggers.lease import LeaseTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -33,8 +33,8 @@ _FORESTALLED = RecordedError(type="LeaseTakenError", message="the stream is bein
 @pytest.fixture(autouse=True)
 def project(stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch) -> StreamProject:
     """A file has arrived; triggers lose no time."""
-    monkeypatch.setattr(lease_trigger, "DEFERRAL_SECONDS", 0.0)
-    monkeypatch.setattr(lease_trigger, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(following, "DEFERRAL_SECONDS", 0.0)
+    monkeypatch.setitem(LeaseTrigger.follow.__kwdefaults__, "poll_seconds", 0.01)
     stream_project.arrive(1, at=START - timedelta(hours=1))
     return stream_project
 

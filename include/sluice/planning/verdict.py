@@ -65,7 +65,9 @@ class Try:
         limits = Limits(
             first_bound(try_before), try_before.max_batches, try_before.strategy, trigger=try_before.trigger
         )
-        return cls(replace(request, limits=limits), try_before, try_before.planned_at)
+        # What was to wait for others is planned when they are done.
+        now = clock() if try_before.after else try_before.planned_at
+        return cls(replace(request, limits=limits), try_before, now)
 
 
 def plan_stream(project: Project, request: Request, *, clock: Clock = system_clock) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -90,6 +90,9 @@ class Pack:
         observer: Makes who is told how the run of a stream goes on.
         say: Is told what concerns more than one stream.
         stop: Ends all of them.
+        keys: The run keys, of runs that somebody has asked for and waits for. Such a run is not begun where one that it
+            reads has not come to its end: whoever waits does it later.
+        guard: Watches over the run of a stream while it is at work; sets its event to end it, or to let it not begin.
         clock: Tells the time.
     """
 
@@ -99,6 +102,8 @@ class Pack:
     observer: Callable[[str], Observer]
     say: Callable[[str], None]
     stop: PackStop = field(default_factory=PackStop)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    guard: Callable[[str, StopEvent], AbstractContextManager[None]] = lambda _name, _stop: nullcontext()
     clock: Clock = system_clock
 
     def run(self) -> Iterator[PackedRun]:
@@ -107,24 +112,33 @@ class Pack:
         Yields:
             What became of each, as it ends; at last those that were not begun.
         """
+        left: set[str] = set()
         with lineage_sent(), closing(PackedSessions(self._work(), self.say)) as sessions:
             for name in in_order(self._upstreams, alike=lambda name: self._start_settings(sessions, name)):
-                yield PackedRun(name) if self.stop.is_set() else self._run(name, sessions)
+                is_left = self.stop.is_set() or (name in self.keys and not left.isdisjoint(self._upstreams[name]))
+                ended = PackedRun(name) if is_left else self._run(name, sessions)
+                if ended.record is None or ended.record.status == "stopped":
+                    left.add(name)
+                yield ended
 
     @cached_property
     def _upstreams(self) -> dict[str, list[str]]:
         return upstreams(self.streams)
 
     def _run(self, name: str, sessions: PackedSessions) -> PackedRun:
+        stop = self.stop.of_next_run()
         try:
-            record = run_stream(
-                self.project,
-                self._request(name),
-                observer=self.observer(name),
-                stop=self.stop.of_next_run(),
-                opener=sessions.open,
-                clock=self.clock,
-            )
+            with self.guard(name, stop):
+                if stop.is_set():
+                    return PackedRun(name)
+                record = run_stream(
+                    self.project,
+                    self._request(name),
+                    observer=self.observer(name),
+                    stop=stop,
+                    opener=sessions.open,
+                    clock=self.clock,
+                )
         except SluiceError as exc:
             ended = PackedRun(name, error=exc)
         except BaseException as exc:
@@ -141,7 +155,8 @@ class Pack:
     def _request(self, name: str) -> Request:
         stream = self.streams[name]
         is_first = not set(self._upstreams[name]) - {name}
-        return Request(stream, self.limits if is_first else replace(self.limits, bound=Bound()))
+        limits = self.limits if is_first else replace(self.limits, bound=Bound())
+        return Request(stream, limits, self.keys.get(name))
 
     def _work(self) -> Work | None:
         """What all of them are going to do together; None when nobody knows. Starts no JVM.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -13,6 +13,7 @@ from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
 from sluice.lineage.sending import lineage_sent
 from sluice.plan import Plan
+from sluice.plan_document import PlanDocument
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.missing_checkpoint import LEAVE_NO_RECORD
 from sluice.planning.recovered import done_batches
@@ -53,6 +54,51 @@ def prepare_run(project: Project, request: Request, *, clock: Clock = system_clo
     seen, plan = preparation.survey_and_plan()
     return preparation.end_without_spark(seen, plan) or preparation.journal.keep_planned(
         preparation.open_record(seen, plan), preparation.try_before
+    )
+
+
+def reserve_run(project: Project, request: Request, after: Sequence[str], *, clock: Clock = system_clock) -> RunRecord:
+    """Keep the record of a run that is planned only by its driver, once the streams that it reads are done.
+
+    Args:
+        project: The project of the stream.
+        request: What is to be run, with a run key: the driver finds the record by it.
+        after: The names of those streams.
+        clock: Tells the time.
+
+    Returns:
+        The run record, on disk; that of a try before as it is.
+
+    Raises:
+        RefusedError: The record of a try before is damaged.
+        StorageError: It could not be written.
+    """
+    journal = open_journal(project, request.stream, clock)
+    wanted = Try.of(request, journal.records, clock)
+    if wanted.try_before is not None:
+        return wanted.try_before
+    reason = f"planned when {', '.join(f'`{name}`' for name in after)} {'is' if len(after) == 1 else 'are'} done"
+    plan = PlanDocument(verdict="run", reason=reason)
+    record = _new_record(wanted, journal.home.current_generation(), plan)
+    return journal.keep_planned(msgspec.structs.replace(record, after=tuple(after)), None)
+
+
+def _new_record(wanted: Try, generation: int, plan: PlanDocument) -> RunRecord:
+    """The record of a first try."""
+    request = wanted.request
+    return RunRecord(
+        run_id=new_run_id(wanted.now, request.run_key),
+        stream=request.stream.name,
+        generation=generation,
+        run_key=request.run_key,
+        planned_at=wanted.now,
+        until=request.limits.bound.until,
+        to_version=request.limits.bound.to_version,
+        max_batches=request.limits.max_batches,
+        strategy=request.limits.strategy,
+        trigger=request.limits.trigger,
+        plan=plan,
+        status="planned",
     )
 
 
@@ -187,6 +233,8 @@ class Preparation:
         if self.try_before is not None:
             return msgspec.structs.replace(
                 self.try_before,
+                planned_at=self.wanted.now,
+                after=(),
                 plan=plan.document,
                 batches=done_batches(self.try_before, seen, self.home),
                 status="planned",
@@ -194,21 +242,7 @@ class Preparation:
                 ended_at=None,
                 error=None,
             )
-        request = self.wanted.request
-        return RunRecord(
-            run_id=new_run_id(self.wanted.now, request.run_key),
-            stream=self.stream.name,
-            generation=plan.generation,
-            run_key=request.run_key,
-            planned_at=self.wanted.now,
-            until=request.limits.bound.until,
-            to_version=request.limits.bound.to_version,
-            max_batches=request.limits.max_batches,
-            strategy=request.limits.strategy,
-            trigger=request.limits.trigger,
-            plan=plan.document,
-            status="planned",
-        )
+        return _new_record(self.wanted, plan.generation, plan.document)
 
     def _finish(self, try_before: RunRecord, seen: Survey, *, has_lease: bool) -> RunRecord:
         """Close the record of a try before that did all of its work before it died."""

@@ -1,6 +1,7 @@
-"""What a driver runs: one run of one stream. `spark-submit` may start it, or Python, and then it starts its own JVM.
+"""What a driver runs: a run of one stream, or of each of several. `spark-submit` may start it, or Python itself.
 
     python .../sluice/running/submit.py --project DIR --stream NAME [--run-key KEY]
+    python .../sluice/running/submit.py --project DIR --stream A --run-key KEY --stream B --run-key KEY ...
     python .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY]
     python .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] ...
 
@@ -19,7 +20,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,12 +38,40 @@ AUDIT_WHERE = "SLUICE_AUDIT_WHERE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one stream; returns the exit code."""
+    """Run what the arguments say; returns the exit code."""
     from sluice.errors import SluiceError
+    from sluice.project import find_project
+
+    given = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    names = ", ".join(given.stream)
+    try:
+        project = find_project(given.project)
+        if len(given.stream) > 1:
+            return _run_several(project, dict(zip(given.stream, given.run_key, strict=True)))
+        return _run_one(project, project.stream(given.stream[0]), given)
+    except SluiceError as exc:
+        print(f"sluice {names}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
+        return exc.exit_code
+
+
+def _run_several(project: Project, keys: Mapping[str, str]) -> int:
+    from sluice.running.packed_runs import PackStop
+    from sluice.running.shared_driver import run_asked
+    from sluice.spark.profile_build import build_in_background
+
+    stop = PackStop()
+    stop_on_sigterm(stop)
+    code = run_asked(project, keys, stop)
+    build_in_background()
+    return code
+
+
+def _run_one(project: Project, stream: Stream, given: argparse.Namespace) -> int:
     from sluice.interval import Interval
     from sluice.lineage.sending import tell_end
     from sluice.planning.verdict import Request
-    from sluice.project import find_project
     from sluice.running.backfill import backfill_stream
     from sluice.running.backfill_preparation import BackfillRequest
     from sluice.running.observers import Lines
@@ -52,26 +81,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.runs.stop import StopEvent
     from sluice.spark.profile_build import build_in_background
 
-    given = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    try:
-        project = find_project(given.project)
-        stream, observer = project.stream(given.stream), Lines(given.stream)
-        if given.audit:
-            return _audit(project, stream, given)
-        # A backfill has no step to stop after: a signal ends it at once, and a retry begins again.
-        stop = StopEvent() if given.start else stop_on_sigterm()
-        tell = partial(tell_end, project, stream)
-        end_group_when_asked(stop, RunRecords(project.stream_home(stream)), tell)
-        if given.start:
-            interval = Interval.parse(given.start, given.end)
-            backfill_stream(project, BackfillRequest(stream, interval, given.run_key), observer=observer, stop=stop)
-        else:
-            run_stream(project, Request(stream, run_key=given.run_key), observer=observer, stop=stop)
-    except SluiceError as exc:
-        print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
-        return exc.exit_code
+    if given.audit:
+        return _audit(project, stream, given)
+    observer, run_key = Lines(stream.name), next(iter(given.run_key), None)
+    # A backfill has no step to stop after: a signal ends it at once, and a retry begins again.
+    stop = StopEvent() if given.start else stop_on_sigterm()
+    tell = partial(tell_end, project, stream)
+    end_group_when_asked(stop, RunRecords(project.stream_home(stream)), tell)
+    if given.start:
+        interval = Interval.parse(given.start, given.end)
+        backfill_stream(project, BackfillRequest(stream, interval, run_key), observer=observer, stop=stop)
+    else:
+        run_stream(project, Request(stream, run_key=run_key), observer=observer, stop=stop)
     build_in_background()
     return 0
 
@@ -114,16 +135,16 @@ def stop_on_sigterm(stop: StopEvent | None = None) -> StopEvent:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Run one stream, in this process.")
+    parser = argparse.ArgumentParser(description="Run a stream, or several, in this process.")
     parser.add_argument("--project", required=True, help="the folder of sluice.toml")
-    parser.add_argument("--stream", required=True)
+    parser.add_argument("--stream", required=True, action="append", help="several may be given, each with its run key")
     parser.add_argument("--to-version", type=int, help="audit what this version and those before it added")
     parser.add_argument("--start", default="", help="recompute the rows from this time on (ISO 8601)")
     parser.add_argument("--end", default="", help="the end of the rows to recompute; exclusive")
     parser.add_argument("--audit", help="audit the table, and give the audit this id")
     parser.add_argument("--suite", help="audit with another suite than the stream's")
     parser.add_argument("--from-version", type=int, help="audit what this version and later ones added")
-    parser.add_argument("--run-key", help="names the run for its retries")
+    parser.add_argument("--run-key", action="append", default=[], help="names the run for its retries")
     return parser
 
 

@@ -63,6 +63,8 @@ class Driver(Document, frozen=True, kw_only=True):
     log_start: int = 0
     """Where its output begins in there, in bytes: a retry's follows that of the try before."""
     submitted_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    is_shared: bool = False
+    """Whether it runs other streams, too, one after the other; its log tells of all of them."""
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Drivers:
         Raises:
             RefusedError: Its file is damaged.
         """
-        return read_document(self.home.storage, self._file(run_id), Driver)
+        return read_document(self.home.storage, _file(self.home, run_id), Driver)
 
     def launch(
         self,
@@ -95,6 +97,7 @@ class Drivers:
         now: datetime,
         *,
         inherited: Sequence[int] = (),
+        others: Sequence[tuple[StreamHome, str]] = (),
     ) -> Driver:
         """Start a driver in a process group of its own; its output goes into its log.
 
@@ -106,6 +109,7 @@ class Drivers:
             environment: Its environment.
             now: The time.
             inherited: Descriptors that it is to have.
+            others: The runs of other streams that it does, too, each with its stream's folder in the home.
 
         Raises:
             StorageError: The intent could not be written, and nothing was started.
@@ -120,9 +124,12 @@ class Drivers:
             log=str(log_file),
             log_start=log_file.stat().st_size if log_file.exists() else 0,
             submitted_at=now,
+            is_shared=bool(others),
         )
-        forget_stop(self.home, run_id)
-        self._keep(driver)
+        runs = [(self.home, run_id), *others]
+        for home, own_id in runs:
+            forget_stop(home, own_id)
+            _keep(home, driver, own_id)
         try:
             with open(driver.log, "ab", opener=_open_log) as log:
                 started = subprocess.Popen(
@@ -135,7 +142,8 @@ class Drivers:
                     pass_fds=inherited,
                 )
         except OSError as exc:
-            self.home.storage.delete(self._file(run_id))
+            for home, own_id in runs:
+                home.storage.delete(_file(home, own_id))
             raise RunError(
                 f"the driver could not be started: {exc.strerror}",
                 where=str(exc.filename),
@@ -144,7 +152,8 @@ class Drivers:
         # Nobody waits for it but its own parent; a zombie is not alive.
         threading.Thread(target=started.wait, name="sluice-driver", daemon=True).start()
         driver = msgspec.structs.replace(driver, process=process(started.pid))
-        self._keep(driver)
+        for home, own_id in runs:
+            _keep(home, driver, own_id)
         return driver
 
     def tell_log(self, run_id: str, exc: BaseException) -> str | None:
@@ -205,6 +214,15 @@ class Drivers:
         # What it wrote last, it may have written since.
         return records.read(run_id), True
 
+    def is_elsewhere(self, run_id: str) -> bool:
+        """Whether the driver of a run is one of which this machine can't tell by its process that it has ended.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        driver = self.find(run_id)
+        return driver is not None and not _is_here(driver)
+
     def wait_for_stopped(self, run_id: str, seconds: float) -> None:
         """Wait until nothing of a run is at work, if somebody has asked it to end: that takes a few seconds.
 
@@ -222,7 +240,7 @@ class Drivers:
             if self.seconds() >= deadline:
                 raise RunError(
                     f"the driver of run {run_id} was asked to end {seconds:g} s ago, and is still at work",
-                    where=self._file(run_id),
+                    where=_file(self.home, run_id),
                     remedy="try again later; if it hangs, end the process that the file names",
                 )
             time.sleep(_STOP_POLL_SECONDS)
@@ -266,12 +284,6 @@ class Drivers:
             self._sign = sign, first_seen
         return self.seconds() - first_seen < patience.total_seconds()
 
-    def _keep(self, driver: Driver) -> None:
-        self.home.storage.replace(self._file(driver.run_id), encode_document(driver))
-
-    def _file(self, run_id: str) -> str:
-        return join(self.home.drivers_folder(), f"{run_id}.json")
-
     def _log_folder(self) -> Path:
         """Beside the driver's file where that is on a disk, else in a folder of this user's for temporary files."""
         if is_local(self.home.location):
@@ -279,6 +291,15 @@ class Drivers:
             make_folder(folder)
             return Path(folder)
         return private_folder(Path(tempfile.gettempdir(), f"sluice-{os.getuid()}"))
+
+
+def _keep(home: StreamHome, driver: Driver, run_id: str) -> None:
+    own = msgspec.structs.replace(driver, run_id=run_id)
+    home.storage.replace(_file(home, run_id), encode_document(own))
+
+
+def _file(home: StreamHome, run_id: str) -> str:
+    return join(home.drivers_folder(), f"{run_id}.json")
 
 
 def private_folder(folder: Path) -> Path:
@@ -327,7 +348,7 @@ def following_requests(home: StreamHome, run_id: str, stop: StopEvent, lease: Le
         yield
 
 
-def end_group_when_asked(stop: StopEvent, records: RunRecords, tell: Callable[[RunRecord], None]) -> None:
+def end_group_when_asked(stop: StopEvent, records: RunRecords, tell: Callable[[RunRecord], None]) -> threading.Event:
     """From now on, once somebody asks the run to end, end this process group if it does not end by itself.
 
     Its batch replays at the next run. A SIGTERM alone ends the run between two batches, however long that takes.
@@ -336,11 +357,16 @@ def end_group_when_asked(stop: StopEvent, records: RunRecords, tell: Callable[[R
         stop: Tells of the request.
         records: The records of the stream's runs.
         tell: Is given the record as it is left.
+
+    Returns:
+        What to set when the run is over, and the process goes on with another one.
     """
+    is_over = threading.Event()
 
     def wait_and_kill() -> None:
         stop.asked.wait()
-        time.sleep(GRACE_SECONDS)
+        if is_over.wait(GRACE_SECONDS):
+            return
         try:
             if stop.request is not None:
                 request, now = stop.request, datetime.now(UTC)
@@ -351,3 +377,4 @@ def end_group_when_asked(stop: StopEvent, records: RunRecords, tell: Callable[[R
             os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=wait_and_kill, name="sluice-stop", daemon=True).start()
+    return is_over

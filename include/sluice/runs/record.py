@@ -243,6 +243,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     """What was asked for; None where the planner was to choose."""
     trigger: LiveTrigger | None = None
     """Of a live run: what keeps its query at work, and for how long."""
+    after: tuple[str, ...] = ()
+    """The streams that it reads and that run before it: it has no plan of its own until they are done."""
     live: LiveRecord | None = None
     """How far a live run has come; None before its query has begun, and of other runs."""
     plan: PlanDocument
@@ -323,6 +325,18 @@ class RunRecords:
         stopped = msgspec.structs.replace(record, **changes)
         self.save(stopped)
         return stopped
+
+    def forget_planned(self, run_id: str) -> bool:
+        """Delete the record of a run that no driver has begun; says whether it was one.
+
+        Raises:
+            SluiceError: It could not be read or deleted.
+        """
+        record = self.read(run_id)
+        is_planned = record is not None and record.status == "planned" and record.tries == 0
+        if is_planned:
+            self.forget(run_id)
+        return is_planned
 
     def forget(self, run_id: str) -> None:
         """Delete a record; one that is not there is fine.

@@ -56,6 +56,14 @@ def words_of_stream(project: Project, name: str) -> QueryWords:
     return QueryWords(frozenset(written.columns), written.secrets())
 
 
+def words_of_streams(project: Project, names: Iterable[str]) -> QueryWords:
+    """Those of several, where nobody can tell which of them a line is about."""
+    found = [words_of_stream(project, name) for name in names]
+    literals = {literal for words in found for literal in words.literals}
+    columns = frozenset(column for words in found for column in words.columns)
+    return QueryWords(columns, tuple(sorted(literals, key=lambda text: (-len(text), text))))
+
+
 def _shown_head(line: str, words: QueryWords) -> str | None:
     """A line that begins something, masked; None for any other."""
     if _OURS.match(line):

@@ -11,7 +11,8 @@ from airflow.sdk.definitions.context import context_merge
 from airflow.sdk.exceptions import AirflowFailException
 
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.operators.run_stream import RETRIES, RunStreamOperator
+from sluice_airflow.operators.driver_task import RETRIES
+from sluice_airflow.operators.run_stream import RunStreamOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -43,9 +43,9 @@ def _end_driver(previous_state: Any, task_instance: Any) -> None:
     if previous_state is not None:
         return
     with failing_alone(logger, "the driver of a task that was marked could not be asked to end"):
-        from sluice_airflow.noted_runs import noted_run
+        from sluice_airflow.noted_runs import BY_AIRFLOW, noted_runs
         from sluice_airflow.time_limit import look_within
 
-        run = noted_run(task_instance)
-        if run is not None:
-            look_within(_PATIENCE_SECONDS, lambda: run.end("Airflow: the task was marked"))
+        noted = noted_runs(task_instance)
+        if noted is not None:
+            look_within(_PATIENCE_SECONDS, lambda: noted.end(f"{BY_AIRFLOW} the task was marked"))

@@ -16,6 +16,7 @@ from sluice_airflow.listeners.failing_alone import failing_alone
 logger = logging.getLogger(__name__)
 
 _OPERATOR = "sluice_airflow.operators.run_stream"
+_TOGETHER = "sluice_airflow.operators.run_together"
 
 
 @hookimpl
@@ -41,7 +42,12 @@ def _send(task_instance: Any, outcome: str) -> None:
     with failing_alone(logger, "metrics of a stream could not be sent"):
         task = getattr(task_instance, "task", None)
         # A task that a person marks in the UI comes from the database, without its operator: it measured nothing.
-        if any(kind.__module__ == _OPERATOR for kind in type(task).__mro__):
+        modules = {kind.__module__ for kind in type(task).__mro__}
+        if _OPERATOR in modules:
             from sluice_airflow.run_metrics import send_metrics
 
             send_metrics(task_instance, outcome)
+        if _TOGETHER in modules:
+            from sluice_airflow.run_metrics import send_idle_metrics
+
+            send_idle_metrics(task_instance)

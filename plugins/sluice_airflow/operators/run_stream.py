@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.configuration import conf
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sluice.errors import LeaseTakenError, SluiceError
@@ -19,29 +16,28 @@ from sluice.interval import Interval
 from sluice.locations import join
 from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
-from sluice.planning.triggers import triggered
 from sluice.planning.verdict import Request, first_bound
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.preparation import prepare_run
-from sluice.runs.driver import Driver, Drivers
+from sluice.runs.driver import Drivers
 from sluice.runs.lease import check_not_taken, newest_lease
-from sluice.runs.record import RunRecord, RunRecords
-from sluice.runs.stop import request_stop
+from sluice.runs.record import RunRecord, RunRecords, describe_batch
+from sluice.runs.stop import request_stop, stop_request
 from sluice.runs.summary import RecordedInterval
 from sluice.sources.contract import Bound
-from sluice.spark.shown_log import shown_lines, words_of_stream
+from sluice.spark.shown_log import words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.arguments import PLANNED, check_task_arguments, check_trigger
 from sluice_airflow.assets import emit_events
-from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import NotedRun, note_run
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, note_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
+from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import task_project
-from sluice_airflow.rendered import number, text
-from sluice_airflow.run_keys import RunKey, run_key
+from sluice_airflow.rendered import limits_of
+from sluice_airflow.run_keys import RunKey, is_backfill, run_key
 from sluice_airflow.submission import launch
 from sluice_airflow.triggers.lease import LeaseTrigger
 from sluice_airflow.triggers.run import RunTrigger
@@ -52,25 +48,13 @@ if TYPE_CHECKING:
 
     from sluice.project import Project
 
-_BACKFILL = "backfill"
 _UNTIL = "{{ data_interval_end | default('', true) }}"
-_MOST_LOG_BYTES = 1024 * 1024
-_STAY_SECONDS = 30.0
-"""How long a task stays with its driver before it leaves its worker. A small run is over by then; to come back costs
-a scheduling gap, and the time that Airflow needs to hear that the worker has left."""
-_POLL_SECONDS = 0.1
-"""How often a task that stays with its driver looks whether the run is over."""
+_ENDED = {"succeeded", "failed", "refused", "stopped"}
 _STOP_SECONDS = 120.0
 """How long a driver that was asked to end may take; one that still starts hears of it only then."""
-RETRIES = max(2, conf.getint("core", "default_task_retries", fallback=0))
-"""A lost worker leads back to its run by a retry only, and Airflow's own default is none."""
-_LOG_SHOWN = "driver_log_shown"
-"""Where Airflow keeps for the next try which driver's log is in the task's log."""
-_EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
-"""What runs each task in a container of its own, by parts of their names."""
 
 
-class RunStreamOperator(ToldByProvider, BaseOperator):
+class RunStreamOperator(ToldByProvider, DriverTask):
     """Runs a stream up to a bound, and stops. In a run of a backfill, recomputes the rows of its data interval instead.
 
     Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
@@ -116,7 +100,6 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
     """Why no run of a backfill may begin: `stream_dag` tells all of its tasks if one of its streams can't take part."""
     _following: tuple[StreamHome, str] | None = None
     """The run that this task has begun to follow."""
-    _is_killed = False
 
     def __init__(
         self,
@@ -132,7 +115,7 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         deferrable: bool | None = None,
         pool: str = POOL,
         retries: int | None = RETRIES,
-        weight_rule: WeightRuleParam = "sluice_airflow.slot_priority.LiveFirst",
+        weight_rule: WeightRuleParam = LIVE_FIRST,
         **kwargs: Any,
     ) -> None:
         check_task_arguments(type(self), kwargs)
@@ -147,8 +130,7 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         self.run_for = run_for
         self.conn_id = conn_id
         self.project = project
-        # Where it is set to true, a driver that would end with its task still keeps the task with it.
-        self.deferrable = False if deferrable is None and default_deferrable() is False else deferrable
+        self.deferrable = wanted_deferrable(given=deferrable)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stream; returns a summary of its run record (see `sluice_airflow.outcomes.summary`).
@@ -181,6 +163,8 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         if record is not None and drivers.is_running(record, datetime.now(UTC)):
             self.log.info("run %s is still at work: re-attached to it", record.run_id)
             return self._follow(context, project, home, record)
+        if record is not None and self._is_done_together(context, drivers, record):
+            return self._conclude_together(context, project, home, record)
         if record is not None:
             self._show_log_of_lost_try(context, project, drivers, record)
         request = self._request(stream, context, str(key), cleared)
@@ -190,8 +174,8 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         self.log.info("run %s: %s", record.run_id, record.plan.reason)
         self._name_downstream(record)
         try:
-            note_run(context, NotedRun(project.root, self.stream, record.run_id))
-            self._check_alive()
+            note_runs(context, NotedRuns(project.root, {self.stream: record.run_id}))
+            self.check_alive()
             driver = launch(project, request, record.run_id, self.conn_id)
         except BaseException:
             if record.tries == 0:
@@ -199,6 +183,27 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
             raise
         self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
         return self._follow(context, project, home, record)
+
+    @staticmethod
+    def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:
+        """Whether a driver of several streams has ended this run, and nobody has told of it yet."""
+        if record.status not in _ENDED or record.tries == 0 or _was_forestalled(record):
+            return False
+        driver = drivers.find(record.run_id)
+        if driver is None or not driver.is_shared or context["ti"].try_number != 1:
+            return False
+        # Who ends that task does not end this one: the run goes on.
+        stop = stop_request(drivers.home, record.run_id) if record.status == "stopped" else None
+        return stop is None or not stop.requested_by.startswith(BY_AIRFLOW)
+
+    def _conclude_together(
+        self, context: Context, project: Project, home: StreamHome, record: RunRecord
+    ) -> dict[str, Any]:
+        self._following = home, record.run_id
+        self.log.info("run %s was done with those of other streams: %s", record.run_id, record.plan.reason)
+        for batch in record.batches:
+            self.log.info("%s", describe_batch(batch))
+        return self._conclude(context, project, record)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Go on when the run is over; see `execute`."""
@@ -224,34 +229,31 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         self._is_killed = True
         if self._following is not None:
             home, run_id = self._following
-            request_stop(home, run_id, requested_by="Airflow: the task was killed", now=datetime.now(UTC))
+            request_stop(home, run_id, requested_by=f"{BY_AIRFLOW} the task was killed", now=datetime.now(UTC))
 
     @property
     def followed_run(self) -> tuple[str, str] | None:
         """The stream and its run; see `ToldByProvider`."""
         return None if self._following is None else (self.stream, self._following[1])
 
-    def _check_alive(self) -> None:
-        # Airflow tells of the kill, and lets the task go on for some seconds.
-        if self._is_killed:
-            raise AirflowException("the task was killed before its driver was started")
-
     def limits(self) -> Limits:
-        """What the rendered bounds say; a template that finds nothing gives an empty text or `None`.
+        """What the rendered bounds say; see `limits_of`.
 
         Raises:
-            DeclarationError: `until` is no time, or one of the others no whole number; or the trigger is wrong, or does
-                not go with them.
+            DeclarationError: One of them says nothing that is right.
         """
-        bound = Bound(until=parse_time(self.until, where="until"), to_version=number("to_version", self.to_version))
-        limits = Limits(bound, number("max_batches", self.max_batches, least=1))
-        run_for = self.run_for if isinstance(self.run_for, timedelta) else text(self.run_for)
-        return triggered(limits, text(self.trigger), run_for, names=("trigger", "run_for"))
+        return limits_of(
+            until=self.until,
+            to_version=self.to_version,
+            max_batches=self.max_batches,
+            trigger=self.trigger,
+            run_for=self.run_for,
+        )
 
     def _request(
         self, stream: Stream, context: Context, key: str, cleared: Sequence[RunRecord]
     ) -> Request | BackfillRequest:
-        if _is_backfill(context):
+        if is_backfill(context):
             if self.backfill_obstacle is not None:
                 raise AirflowFailException(self.backfill_obstacle)
             return BackfillRequest(stream, _data_interval(context), key)
@@ -268,7 +270,7 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         """End a driver of this task from before it was cleared: Airflow may not have done so yet."""
         for record in cleared:
             if drivers.is_running(record, datetime.now(UTC)):
-                by = "Airflow: the task was cleared"
+                by = f"{BY_AIRFLOW} the task was cleared"
                 request_stop(drivers.home, record.run_id, requested_by=by, now=datetime.now(UTC))
                 self.log.info("waiting for the driver of run %s to end: the task was cleared", record.run_id)
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
@@ -291,48 +293,31 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
                 return
             raise taken
         trigger = LeaseTrigger(project=project.root, folder=folder)
-        if self._stays():
+        if self.stays:
             asyncio.run(trigger.follow())
-            self._check_alive()
+            self.check_alive()
             return
-        ends_at = parse_time(self._ends_at(context), where="execution_timeout")
+        ends_at = parse_time(self.ends_at(context), where="execution_timeout")
         patience = None if ends_at is None else ends_at - datetime.now(UTC)
         if patience is not None and patience <= timedelta(0):
             raise AirflowException(f"`execution_timeout` is over: {taken}")
         self.defer(trigger=trigger, method_name="go_on", timeout=patience)
-
-    def _stays(self) -> bool:
-        """Whether the task keeps its worker while it waits."""
-        return not (self.deferrable or (self.deferrable is None and not self._ends_with_its_driver()))
 
     def _follow(self, context: Context, project: Project, home: StreamHome, record: RunRecord) -> dict[str, Any]:
         self._following = home, record.run_id
         if self._is_killed:
             self.on_kill()
         trigger = RunTrigger(
-            project=project.root, stream=self.stream, run_id=record.run_id, ends_at=self._ends_at(context)
+            project=project.root, stream=self.stream, run_id=record.run_id, ends_at=self.ends_at(context)
         )
-        is_over = asyncio.run(_follow_for(trigger, None if self._stays() else _STAY_SECONDS))
-        if not is_over:
-            self.defer(trigger=trigger, method_name="resume")
+        self.follow(trigger)
         return self._end(context, project, home, record.run_id)
-
-    def _ends_at(self, context: Context) -> str | None:
-        """When `execution_timeout` is over; Airflow itself does not heed it while a task is deferred."""
-        started = context["ti"].start_date
-        if self.execution_timeout is None or started is None:
-            return None
-        return (started + self.execution_timeout).isoformat()
-
-    def _ends_with_its_driver(self) -> bool:
-        executor = self.executor or conf.get("core", "executor").partition(",")[0]
-        return any(part in executor for part in _EXECUTORS_THAT_END_DRIVERS)
 
     def _end(self, context: Context, project: Project, home: StreamHome, run_id: str) -> dict[str, Any]:
         """What came of a run that is over."""
         driver = Drivers(home).find(run_id)
         if driver is not None:
-            self._show_log(context, project, driver)
+            self.show_log(context, driver, words_of_stream(project, self.stream))
         record = RunRecords(home).read(run_id)
         if record is None and driver is None:
             raise AirflowException(f"nothing is known of run {run_id}: is the home there? {home.location}")
@@ -348,7 +333,7 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         Raises:
             LeaseTakenError: It has, and the other one may be at work, or is done.
         """
-        if record.error is None or record.error.type != LeaseTakenError.__name__:
+        if record.error is None or not _was_forestalled(record):
             return
         # A backfill that Spark publishes needs the live stream's, too.
         folders = RunRecords(home).lease_folder(record), home.lease_folder(home.current_generation())
@@ -385,23 +370,15 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
     def _show_log_of_lost_try(self, context: Context, project: Project, drivers: Drivers, record: RunRecord) -> None:
         """Show what the driver of a try before said, if that try did not live to do so."""
         driver = drivers.find(record.run_id)
-        if driver is not None and context["task_state_store"].get(_LOG_SHOWN) != _name_of(driver):
-            self._show_log(context, project, driver)
+        if driver is not None and driver.is_shared:
+            self.log.info("the driver ran other streams, too: its log is that of the task which started it")
+        elif driver is not None and not self.has_shown(context, driver):
+            self.show_log(context, driver, words_of_stream(project, self.stream))
 
-    def _show_log(self, context: Context, project: Project, driver: Driver) -> None:
-        try:
-            with open(driver.log, "rb") as file:
-                length = file.seek(0, os.SEEK_END)
-                file.seek(max(driver.log_start, length - _MOST_LOG_BYTES))
-                lines = file.read().decode("utf-8", "replace").splitlines()
-        except OSError:
-            self.log.info("the driver's log is on another machine: %s", driver.log)
-            return
-        self.log.info("::group::Driver log (%s)", driver.log)
-        for line in shown_lines(lines, words_of_stream(project, self.stream)):
-            self.log.info("%s", line)
-        self.log.info("::endgroup::")
-        context["task_state_store"].set(_LOG_SHOWN, _name_of(driver))
+
+def _was_forestalled(record: RunRecord) -> bool:
+    """Whether a run has ended because another one had its lease."""
+    return record.error is not None and record.error.type == LeaseTakenError.__name__
 
 
 def _cleared(records: RunRecords, key: RunKey) -> list[RunRecord]:
@@ -411,24 +388,15 @@ def _cleared(records: RunRecords, key: RunKey) -> list[RunRecord]:
     return [record for record in found if record is not None]
 
 
-def _name_of(driver: Driver) -> str:
-    """Tells a driver from those of other tries."""
-    return f"{driver.run_id} {driver.submitted_at.isoformat()}"
-
-
 def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:
     if isinstance(request, BackfillRequest):
         return prepare_backfill(project, request)
     return prepare_run(project, request)
 
 
-def _is_backfill(context: Context) -> bool:
-    return bool(context["dag_run"].run_type == _BACKFILL)
-
-
 def _recorded_interval(context: Context) -> RecordedInterval | None:
     """What the record of a task's run bears: the interval of a backfill, and none for the live stream."""
-    interval = _data_interval(context) if _is_backfill(context) else None
+    interval = _data_interval(context) if is_backfill(context) else None
     return None if interval is None else RecordedInterval(interval.start, interval.end)
 
 
@@ -442,12 +410,3 @@ def _data_interval(context: Context) -> Interval:
         )
     # Airflow's are pendulum's, whose arithmetic is its own.
     return Interval.parse(start.isoformat(), end.isoformat())
-
-
-async def _follow_for(trigger: RunTrigger, seconds: float | None) -> bool:
-    """Follow a run; says whether it was over in time."""
-    try:
-        await asyncio.wait_for(trigger.follow(poll_seconds=_POLL_SECONDS), seconds)
-    except TimeoutError:
-        return False
-    return True

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
 import anyio.to_thread
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sluice.errors import LeaseTakenError, SluiceError, StorageError
 from sluice.runs.lease import check_not_taken
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
-from sluice_airflow.triggers.run import DEFERRAL_SECONDS
+from sluice_airflow.triggers.following import FollowingTrigger
 
 _POLL_SECONDS = 2.0
 
 
-class LeaseTrigger(BaseTrigger):
+class LeaseTrigger(FollowingTrigger):
     """Waits until no run that may be at work has a lease, however long that takes.
 
     Several tasks may wait for one lease: all of them go on when it is free, and those that come too late wait again.
@@ -38,14 +35,11 @@ class LeaseTrigger(BaseTrigger):
         """What another triggerer makes this trigger from."""
         return "sluice_airflow.triggers.lease.LeaseTrigger", {"project": self.project, "folder": self.folder}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for a task that was deferred; yields one event, when the lease is free."""
-        deferred_at_last = time.monotonic() + DEFERRAL_SECONDS
-        await self.follow()
-        await asyncio.sleep(deferred_at_last - time.monotonic())
-        yield TriggerEvent({"folder": self.folder})  # type: ignore[no-untyped-call]
+    def told(self) -> dict[str, Any]:
+        """Which lease it was."""
+        return {"folder": self.folder}
 
-    async def follow(self) -> None:
+    async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:
         """Wait until the lease is free, or its home has been away for too long."""
         absence = Absence(self.log, "the lease")
         while True:
@@ -59,7 +53,7 @@ class LeaseTrigger(BaseTrigger):
             except SluiceError:
                 # Whoever goes on reads the same file, and fails with its error.
                 return
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(poll_seconds)
 
     def _is_free(self) -> bool:
         try:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import anyio.to_thread
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sluice.errors import SluiceError, StorageError
 from sluice.home import StreamHome
@@ -18,17 +15,13 @@ from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.runs.stop import request_stop
 from sluice.times import parse_time
+from sluice_airflow.noted_runs import BY_AIRFLOW
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
-
-_POLL_SECONDS = 0.5
-DEFERRAL_SECONDS = 6.0
-"""How soon after a deferral an event may come. Airflow's scheduler must have heard before that the worker has left the
-task, which a worker tells within 5 seconds: else it takes that for the end of the task that has come back by then, and
-fails it (apache/airflow#72716, 3.3.0)."""
+from sluice_airflow.triggers.following import POLL_SECONDS, FollowingTrigger
 
 
-class RunTrigger(BaseTrigger):
+class RunTrigger(FollowingTrigger):
     """Waits for the end of a run, and shows its batches, or a backfill's phases, in the task's log.
 
     A triggerer that dies loses nothing: the run goes on, and another triggerer follows it. A person who marks or clears
@@ -63,19 +56,12 @@ class RunTrigger(BaseTrigger):
         shown = {"shown": self.shown, "shown_phases": self.shown_phases}
         return "sluice_airflow.triggers.run.RunTrigger", {**kwargs, **shown, "ends_at": self.ends_at}
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follow the run for a task that was deferred; yields one event, at its end, with the `run_id`."""
-        deferred_at_last = time.monotonic() + DEFERRAL_SECONDS
-        await self.follow()
-        await asyncio.sleep(deferred_at_last - time.monotonic())
-        yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
+    def told(self) -> dict[str, Any]:
+        """Which run it was."""
+        return {"run_id": self.run_id}
 
-    async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:
-        """Show what the run does in the log until it is over, or its home has been away for too long.
-
-        Args:
-            poll_seconds: How often to look: a triggerer follows many runs, a worker one.
-        """
+    async def follow(self, *, poll_seconds: float = POLL_SECONDS) -> None:
+        """Show what the run does in the log until it is over, or its home has been away for too long."""
         ends_at = parse_time(self.ends_at, where="ends_at")
         self.log.info("following run %s of stream %s", self.run_id, self.stream)
         absence = Absence(self.log, "the run")
@@ -97,7 +83,7 @@ class RunTrigger(BaseTrigger):
                 return
             if ends_at is not None and datetime.now(UTC) >= ends_at:
                 ends_at = None
-                await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task's execution_timeout is over")
+                await anyio.to_thread.run_sync(self._request_stop, f"{BY_AIRFLOW} the task's execution_timeout is over")
             await asyncio.sleep(poll_seconds)
 
     def _show(self, record: RunRecord) -> None:
@@ -114,7 +100,7 @@ class RunTrigger(BaseTrigger):
         Airflow also calls this in a triggerer that wakes up after another one has taken the trigger over. To ask for
         the task's state there takes Airflow longer than a person wants to wait; so the run ends, and a retry goes on.
         """
-        await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task was marked or cleared")
+        await anyio.to_thread.run_sync(self._request_stop, f"{BY_AIRFLOW} the task was marked or cleared")
 
     @cached_property
     def _home(self) -> StreamHome:

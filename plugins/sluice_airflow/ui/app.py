@@ -243,9 +243,10 @@ def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
     now = datetime.now(UTC)
     # Airflow leaves `{MAP_INDEX}` as it is where there is none.
     index = int(map_index) if map_index.isdecimal() else None
-    keys = {str(key) for key in run_keys(dag_id, run_id, task_id or None, index)}
     _check_is_shown(dag_id)
     tasks = [task for task in _own_tasks() if task.dag_id == dag_id and task_id in {"", task.task_id}]
+    asked = {task_id, *(task.key_task_id for task in tasks)} if task_id else {None}
+    keys = {str(key) for asked_id in asked for key in run_keys(dag_id, run_id, asked_id, index)}
     rows = [run_row(name, run, now) for name, run in _find_runs(_visible(user)[0], keys, tasks)]
     if task_id and len(rows) == 1:
         return RedirectResponse(f"{_root(request)}/streams/{quote(rows[0].stream, safe='')}/runs/{rows[0].run_id}", 303)

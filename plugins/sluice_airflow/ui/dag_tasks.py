@@ -15,11 +15,13 @@ from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.run_keys import RunKey
 
 _FIELDS = frozenset(RunStreamOperator.template_fields)
 """What every operator that runs a stream has, also `@task.stream` and those that a project derives: Airflow writes the
 name of the class, which may be any, and the fields."""
+_FIELDS_TOGETHER = frozenset(RunTogetherOperator.template_fields)
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class StreamTask:
     project_folder: str = ""
     """Where its project is looked for: what the task gives as `project`, else the folder of the DAG's file. Empty where
     that is not known."""
+    is_together: bool = False
+    """Whether it runs the stream under the key of the stream's own task, which has the stream's name."""
+
+    @property
+    def key_task_id(self) -> str:
+        """The task whose keys its runs bear."""
+        return self.stream if self.is_together and self.stream is not None else self.task_id
 
 
 class DagTasks:
@@ -68,14 +77,21 @@ def stream_tasks(dag_id: str, document: Mapping[str, Any] | None) -> Iterator[St
     for wrapped in tasks if isinstance(tasks, list) else []:
         task = _unwrapped(wrapped)
         task_id = task.get("task_id") if isinstance(task, Mapping) else None
-        if isinstance(task_id, str) and _has_fields(task.get("template_fields")):
+        if not isinstance(task_id, str):
+            continue
+        if _has_fields(task.get("template_fields"), _FIELDS):
             for stream in _streams(task):
                 if isinstance(stream, str):
                     yield StreamTask(dag_id, task_id, None if "{{" in stream else stream, _given(task, folder))
+        elif _has_fields(task.get("template_fields"), _FIELDS_TOGETHER):
+            streams = _unwrapped(task.get("streams"))
+            for stream in streams if isinstance(streams, list) else []:
+                if isinstance(stream, str):
+                    yield StreamTask(dag_id, task_id, stream, _given(task, folder), is_together=True)
 
 
-def _has_fields(template_fields: Any) -> bool:
-    return isinstance(template_fields, list) and set(template_fields) >= _FIELDS
+def _has_fields(template_fields: Any, ours: frozenset[str]) -> bool:
+    return isinstance(template_fields, list) and set(template_fields) >= ours
 
 
 def _given(task: Mapping[str, Any], folder: str) -> str:

@@ -17,7 +17,8 @@ from sluice import sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
-from sluice.runs.record import BatchRecord, RunRecords
+from sluice.running.preparation import reserve_run
+from sluice.runs.record import BatchRecord, RunRecord, RunRecords
 from tests.unit.engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_lab, make_stream, until
 
 
@@ -376,3 +377,48 @@ class TestSecondTry:
         with pytest.raises(KilledError):
             lab.run(run_key="key")
         assert lab.run(run_key="key").status == "succeeded"
+
+
+class TestItWaitsForOthers:
+    """A run whose plan is made by its driver, once the streams that it reads are done."""
+
+    def reserve(self, lab: Lab, limits: Limits = EVERYTHING) -> RunRecord:
+        return reserve_run(lab.project, lab.request(limits, "key"), ["a", "b"], clock=lab.clock)
+
+    def test_it_is_planned_by_its_own_time(self, lab: Lab) -> None:
+        """It takes what has come since it was asked for, with the limits it was asked for with."""
+        asked = self.reserve(lab, Limits(max_batches=1))
+        assert (asked.status, asked.tries, asked.after) == ("planned", 0, ("a", "b"))
+        assert asked.plan.reason == "planned when `a`, `b` are done"
+        assert self.reserve(lab) == asked
+        lab.now += timedelta(minutes=1)
+        lab.arrive(3630)
+        lab.arrive(3640)
+
+        record = lab.run(run_key="key")
+
+        assert (record.run_id, record.status, record.after) == (asked.run_id, "succeeded", ())
+        assert len(record.batches) == 1
+        assert record.planned_at >= asked.planned_at + timedelta(minutes=1)
+
+    def test_a_retry_keeps_the_bound_of_the_first_try(self, lab: Lab) -> None:
+        """That is the time when it was planned, not when it was asked for."""
+        self.reserve(lab)
+        lab.now += timedelta(minutes=1)
+        lab.arrive(3630)
+        lab.fails_at = "before the sink"
+        with pytest.raises(BatchFailedError):
+            lab.run(run_key="key")
+        lab.fails_at = None
+        lab.now += timedelta(minutes=1)
+        lab.arrive(3700)
+
+        record = lab.run(run_key="key")
+
+        assert (record.status, record.tries, len(record.batches)) == ("succeeded", 2, 1)
+
+    def test_nothing_has_come_of_them(self, lab: Lab) -> None:
+        """Then it is a skip, which leaves no record."""
+        self.reserve(lab)
+        assert lab.run(run_key="key").status == "skipped"
+        assert lab.records() == []

@@ -131,6 +131,27 @@ class TestLaunch:
         launch("pass")
         assert stop_request(home, RUN.run_id) is None
 
+    def test_one_for_several_streams(self, home: StreamHome, tmp_path: Path) -> None:
+        """Each of their runs has it, as if it were its own; where it can't be started, none has."""
+        other = StreamHome(str(tmp_path / "home" / "other"), Storage())
+        runs = {home: RUN.run_id, other: "20260131T120000000Z-00000002"}
+        request_stop(other, runs[other], requested_by="ada", now=NOW)
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        driver = Drivers(home).launch(runs[home], command, dict(os.environ), NOW, others=[(other, runs[other])])
+        assert driver.process is not None
+        record = msgspec.structs.replace(RUN, run_id=runs[other], status="planned")
+
+        assert driver.is_shared
+        assert Drivers(other).find(runs[other]) == msgspec.structs.replace(driver, run_id=runs[other])
+        assert stop_request(other, runs[other]) is None
+        assert Drivers(other).is_running(record, NOW)
+        assert not Drivers(other).is_elsewhere(runs[other])
+        os.killpg(driver.process.pid, signal.SIGKILL)
+        wait_for(lambda: not Drivers(other).is_running(record, NOW))
+        with pytest.raises(RunError, match="could not be started"):
+            Drivers(home).launch(runs[home], ["/nowhere/python"], {}, NOW, others=[(other, runs[other])])
+        assert Drivers(home).find(runs[home]) is Drivers(other).find(runs[other]) is None
+
     def test_a_command_that_is_not_there(self, home: StreamHome) -> None:
         """The error names it, and nobody waits for it."""
         with pytest.raises(RunError, match="could not be started: No such file") as caught:
@@ -315,6 +336,30 @@ class TestStopping:
         stop = StopEvent()
         stop.set()
         assert not stop.asked.is_set()
+
+    @pytest.mark.parametrize("ends", [True, False])
+    def test_a_process_goes_on_where_its_run_has_ended_by_itself(self, home: StreamHome, *, ends: bool) -> None:
+        """It has other runs to do; a run that does not end takes the process along, and its record says so."""
+        RunRecords(home).save(RUN)
+        program = (
+            "import threading; from sluice.home import StreamHome; from sluice.runs import driver\n"
+            "from sluice.runs.record import RunRecords; from sluice.runs.stop import StopEvent, StopRequest\n"
+            "from sluice.storage import Storage\n"
+            "driver.GRACE_SECONDS = 0.2\n"
+            f"home, stop = StreamHome({home.location!r}, Storage()), StopEvent()\n"
+            "is_over = driver.end_group_when_asked(stop, RunRecords(home), lambda _: None)\n"
+            f"stop.request = StopRequest(run_id={RUN.run_id!r}, requested_by='ada', requested_at='')\n"
+            f"if {ends}: is_over.set()\n"
+            "stop.asked.set()\n"
+            "thread, = [found for found in threading.enumerate() if found.name == 'sluice-stop'] or [None]\n"
+            "thread is None or thread.join(20)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], start_new_session=True, check=False, timeout=60)
+        record = RunRecords(home).read(RUN.run_id)
+
+        assert record is not None
+        expected = (0, "running") if ends else (-signal.SIGKILL, "stopped")
+        assert (done.returncode, record.status) == expected
 
     def test_a_run_that_was_ended_in_a_batch(self, home: StreamHome) -> None:
         """Its record says who wanted it."""

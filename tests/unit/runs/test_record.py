@@ -197,6 +197,20 @@ def test_find_by_key_reads_no_other_record(tmp_path: Path) -> None:
     assert records.find("mine") is not None
 
 
+@pytest.mark.parametrize(
+    ("status", "tries", "is_forgotten"), [("planned", 0, True), ("planned", 1, False), ("running", 1, False)]
+)
+def test_what_nobody_has_begun_is_forgotten(tmp_path: Path, status: Any, tries: int, *, is_forgotten: bool) -> None:
+    """Not what was tried before, nor what is not there."""
+    records = make_records(tmp_path)
+    record = make_record(status=status, tries=tries)
+    records.save(record)
+
+    assert records.forget_planned(record.run_id) == is_forgotten
+    assert (records.read(record.run_id) is None) == is_forgotten
+    assert not records.forget_planned("20260131T120000000Z-0000000f")
+
+
 def test_run_id() -> None:
     """An id sorts by time; with a key its end is always the same, without one it never is."""
     assert re.fullmatch(r"20260131T120000000Z-[0-9a-f]{8}", new_run_id(NOW, None))

@@ -1,0 +1,120 @@
+"""What a driver runs that several streams share: the runs that were asked for, one after the other, with one Spark.
+
+What becomes of a run stands in its record, which whoever asked for it reads. A run that is not begun, for whatever
+reason, leaves none: it is done later, by a driver of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sluice.errors import SluiceError
+from sluice.lineage.sending import tell_end
+from sluice.planning.planner import Limits
+from sluice.project import Project
+from sluice.running.observers import Lines
+from sluice.running.packed_runs import Pack, PackedRun, PackStop, worst_exit_code
+from sluice.runs.driver import end_group_when_asked
+from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.stop import StopEvent, stop_request
+from sluice.stream import Stream
+
+logger = logging.getLogger(__name__)
+
+
+def run_asked(project: Project, keys: Mapping[str, str], stop: PackStop) -> int:
+    """Run the streams whose runs are planned; returns the exit code of the worst of them.
+
+    Args:
+        project: Their project.
+        keys: By stream, the key of its run.
+        stop: Ends all of them.
+    """
+    asked = _Asked(project, keys, _declared(project, keys))
+    ended = [PackedRun(name, error=error) for name, error in asked.broken.items()]
+    pack = Pack(project, asked.usable, Limits(), Lines, _say, stop, keys=keys, guard=asked.guard)
+    try:
+        for run in pack.run():
+            ended.append(run)
+            if run.error is not None:
+                _tell(run.stream, run.error)
+    finally:
+        asked.forget_planned()
+    return worst_exit_code(ended)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The runs of one driver."""
+
+    project: Project
+    keys: Mapping[str, str]
+    declared: Mapping[str, Stream | SluiceError]
+
+    @property
+    def usable(self) -> dict[str, Stream]:
+        """The streams by name."""
+        return {name: found for name, found in self.declared.items() if isinstance(found, Stream)}
+
+    @property
+    def broken(self) -> dict[str, SluiceError]:
+        """What is wrong with the declarations of the others."""
+        return {name: found for name, found in self.declared.items() if isinstance(found, SluiceError)}
+
+    @contextmanager
+    def guard(self, name: str, stop: StopEvent) -> Iterator[None]:
+        """While a run is at work, end this process once somebody has asked it to end and it does not end by itself.
+
+        The others are done later then. A run that was asked to end before its turn is not begun, nor one whose record
+        is gone: nobody waits for it.
+        """
+        stream = self.usable[name]
+        home = self.project.stream_home(stream)
+        records = RunRecords(home)
+        planned = records.find(self.keys[name])
+        if planned is None or stop_request(home, planned.run_id) is not None:
+            stop.set()
+
+        def tell(record: RunRecord) -> None:
+            tell_end(self.project, stream, record)
+            self.forget_planned()
+
+        is_over = end_group_when_asked(stop, records, tell)
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def forget_planned(self) -> None:
+        """Delete the records of the runs that were not begun; never raises."""
+        for name, key in self.keys.items():
+            records = RunRecords(self.project.home_named(name))
+            try:
+                planned = records.find(key)
+                if planned is not None and records.forget_planned(planned.run_id):
+                    _say(f"the run of `{name}` was not begun: it is done by itself")
+            except SluiceError:
+                logger.warning("the planned run of `%s` can't be forgotten", name, exc_info=True)
+
+
+def _declared(project: Project, names: Mapping[str, str]) -> dict[str, Stream | SluiceError]:
+    found: dict[str, Stream | SluiceError] = {}
+    for name in names:
+        try:
+            found[name] = project.stream(name)
+        except SluiceError as exc:
+            _tell(name, exc)
+            found[name] = exc
+    return found
+
+
+def _tell(stream: str, exc: SluiceError) -> None:
+    print(f"sluice {stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
+
+
+def _say(text: str) -> None:
+    print(f"sluice: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,367 @@
+"""What the task before those of the streams does with its driver, and what their own tasks make of it.
+
+The drivers are small programs in place of Spark's: what counts here is whether they are there, and how they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped, TaskDeferred
+from airflow_project import StreamProject
+from several_streams import home_of, make_several, records_of
+from until import until
+
+from sluice.documents import encode_document
+from sluice.project import Project, find_project
+from sluice.runs import driver as runs_driver
+from sluice.runs.driver import Driver, Drivers
+from sluice.runs.lease import acquire
+from sluice.runs.process import is_alive
+from sluice.runs.record import BatchRecord, RecordedError, RunRecord, RunRecords
+from sluice.runs.stop import StopRequest, request_stop, stop_request
+from sluice_airflow.noted_runs import NotedRuns
+from sluice_airflow.operators import driver_task, run_together
+from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
+from sluice_airflow.submission import sharing
+from sluice_airflow.triggers import following, together
+from sluice_airflow.triggers.together import TogetherTrigger
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ALL = ("events", "hourly", "failing", "idle")
+_GOES_ON = "import time; print('what Spark says', flush=True); time.sleep(600)"
+_ENDS = "print('what Spark says')"
+
+
+class Launched:
+    """Launches small programs in place of drivers, and ends them with the test."""
+
+    def __init__(self) -> None:
+        self.program = _ENDS
+        self.drivers: list[Driver] = []
+        self.runs: list[list[str]] = []
+
+    def __call__(self, project: Project, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
+        (first, record), *rest = planned.items()
+        others = [(project.home_named(name), other.run_id) for name, other in rest]
+        command, environment = [sys.executable, "-c", self.program], dict(os.environ)
+        drivers = Drivers(project.home_named(first))
+        driver = drivers.launch(record.run_id, command, environment, datetime.now(UTC), others=others)
+        self.runs.append(list(planned))
+        self.drivers.append(driver)
+        return driver
+
+    def end(self) -> None:
+        for driver in self.drivers:
+            if driver.process is not None and is_alive(driver.process):
+                with suppress(ProcessLookupError):  # it may end in between
+                    os.killpg(driver.process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
+    found = Launched()
+    monkeypatch.setattr(run_together, "launch_together", found)
+    monkeypatch.setattr(following, "DEFERRAL_SECONDS", 0.0)
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    """What is in the task's log: Airflow writes only errors of these tests anywhere."""
+    caplog.set_level(logging.INFO)
+    for speaker in (RunStreamOperator, RunTogetherOperator, TogetherTrigger):
+        monkeypatch.setattr(speaker, "log", logging.getLogger("said"))
+    return lambda: caplog.text
+
+
+@pytest.fixture
+def several(stream_project: StreamProject) -> StreamProject:
+    """One file has arrived, which `events` and `failing` read, and `hourly` after `events`."""
+    make_several(stream_project).arrive(1, at=START - timedelta(hours=1))
+    return stream_project
+
+
+class Store(dict[str, Any]):
+    """What Airflow keeps for the tries of a task."""
+
+    set = dict.__setitem__
+
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
+
+
+def context(task_id: str = "together", *, generation: int = 0, try_number: int = 1, run_type: str = "manual") -> Any:
+    ti = SimpleNamespace(
+        dag_id="d", run_id="r", task_id=task_id, map_index=-1, max_tries=generation, start_date=START,
+        try_number=try_number,
+    )  # fmt: skip
+    return {"ti": ti, "dag_run": SimpleNamespace(run_type=run_type), "task_state_store": Store()}
+
+
+def before(project: StreamProject, streams: Sequence[str] = ALL, **arguments: Any) -> RunTogetherOperator:
+    given = {"until": "2026-01-01", "retries": 0, "conn_id": "spark_test", **arguments}
+    return RunTogetherOperator(task_id="together", streams=streams, project=str(project.root), **given)
+
+
+def own(project: StreamProject, stream: str) -> RunStreamOperator:
+    given: Any = {"until": "2026-01-01", "retries": 0, "conn_id": "nowhere", "project": str(project.root)}
+    return RunStreamOperator(task_id=stream, stream=stream, **given)
+
+
+def do(project: StreamProject, stream: str, status: Any, **fields: Any) -> RunRecord:
+    """Let the driver have come so far with a run."""
+    (record,) = records_of(project, stream)
+    batches = (BatchRecord(batch_id=0, kind="data", input_rows=3, output_rows=3, watermark=None),)
+    done = msgspec.structs.replace(record, status=status, tries=1, batches=batches, **fields)
+    RunRecords(home_of(project, stream)).save(done)
+    return done
+
+
+def defer(
+    project: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, **arguments: Any
+) -> tuple[RunTogetherOperator, TogetherTrigger, Any]:
+    """A task that has left its worker, with a driver at work: the task, its trigger and its context."""
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
+    launched.program = _GOES_ON
+    task, given = before(project, **arguments), context()
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(given)
+    assert isinstance(deferred.value.trigger, TogetherTrigger)
+    return task, deferred.value.trigger, given
+
+
+def test_what_is_idle_is_skipped_and_what_is_not_begun_is_left(
+    several: StreamProject, launched: Launched, said: Callable[[], str]
+) -> None:
+    """As by a driver that dies before its first run: each stream that has work is then run by its own task."""
+    given = context()
+
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        before(several).execute(given)
+
+    assert skipped.value.tasks == ["idle"]
+    assert launched.runs == [["events", "hourly", "failing"]]
+    assert [records_of(several, name) for name in ALL] == [[], [], [], []]
+    assert "hourly: run: planned when `events` is done" in said()
+    assert said().count("what Spark says") == 1
+    assert "events: not begun; its own task runs it" in said()
+    for name in ("events", "failing"):
+        with pytest.raises(AirflowFailException, match="there is no connection"):
+            own(several, name).execute(context(name))
+
+
+def test_it_is_deferred_and_tells_how_the_runs_go_on(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch once. Of a run that left no record its own task tells: it may wait for another stream's retry."""
+    _, trigger, given = defer(several, launched, monkeypatch)
+    kind, kwargs = trigger.serialize()
+    assert (kind, set(kwargs["runs"])) == (
+        "sluice_airflow.triggers.together.TogetherTrigger", {"events", "failing", "hourly"},
+    )  # fmt: skip
+
+    async def follow() -> Any:
+        task = asyncio.create_task(anext(TogetherTrigger(**kwargs).run()))
+        do(several, "events", "succeeded")
+        (record,) = records_of(several, "hourly")
+        RunRecords(home_of(several, "hourly")).forget(record.run_id)
+        do(several, "failing", "failed", error=RecordedError(type="E", message="no"))
+        return (await task).payload
+
+    event = asyncio.run(asyncio.wait_for(follow(), 60))
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        before(several).resume(given, event)
+
+    assert skipped.value.tasks == ["idle"]
+    assert said().count("events: batch 0 (data): 3 rows in") == 1
+    assert "hourly: not begun, or with nothing to do by then; its own task tells" in said()
+    assert "failing: run" in said()
+    assert "failed: no" in said()
+
+
+def test_a_lost_worker_leads_back_to_the_driver(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never to a second one, whether it is at work or was over when the retry came."""
+    _, _, given = defer(several, launched, monkeypatch)
+    with pytest.raises(TaskDeferred) as deferred:
+        before(several).execute(given)
+    assert isinstance(deferred.value.trigger, TogetherTrigger)
+    assert deferred.value.trigger.runs.keys() == {"events", "failing", "hourly"}
+    assert "re-attached to it" in said()
+    launched.end()
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 30.0)
+
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        before(several).execute(given)
+
+    assert skipped.value.tasks == ["idle"]
+    assert len(launched.drivers) == 1
+
+
+@pytest.mark.parametrize("by", ["killed", "marked or cleared", "execution_timeout is over", "marked"])
+def test_whoever_ends_the_task_ends_all_of_its_runs(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Each is asked to end: that under way, and those whose turn has not come."""
+    limit = timedelta(hours=1) if "timeout" in by else None
+    task, trigger, given = defer(several, launched, monkeypatch, execution_timeout=limit)
+
+    def stops() -> list[StopRequest | None]:
+        return [stop_request(home_of(several, name), run_id) for name, run_id in trigger.runs.items()]
+
+    async def follow() -> None:
+        task = asyncio.ensure_future(trigger.follow(poll_seconds=0.01))
+        await until(lambda: None not in stops())
+        task.cancel()
+
+    if by == "killed":
+        task.on_kill()
+    elif by == "marked or cleared":
+        asyncio.run(trigger.on_kill())
+    elif by == "marked":
+        NotedRuns(**given["task_state_store"]["sluice_run"]).end("Airflow: the task was marked")
+    else:
+        asyncio.run(follow())
+
+    assert len(trigger.runs) == 3
+    assert {found.requested_by.endswith(by) for found in stops() if found is not None} == {True}
+    assert None not in stops()
+
+
+def test_what_is_left_to_the_tasks_of_the_streams(
+    several: StreamProject, launched: Launched, said: Callable[[], str]
+) -> None:
+    """A stream that is at work elsewhere, one that reads it, and one whose declaration is wrong; nobody waits."""
+    home = home_of(several, "events")
+    (several.root / "streams" / "wrong.py").write_text("from sluice import Stream\nwrong = Stream(name='wrong')\n")
+    with (
+        acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True),
+        pytest.raises(DownstreamTasksSkipped) as skipped,
+    ):
+        before(several, (*ALL, "wrong")).execute(context())
+
+    assert skipped.value.tasks == ["idle"]
+    assert "events: left to its own task: the stream is being run" in said()
+    assert "wrong: left to its own task: " in said()
+    assert "hourly: it reads what another task writes" in said()
+    # One alone has no use for a driver of several.
+    assert launched.runs == []
+    assert records_of(several, "failing") == []
+
+
+@pytest.mark.parametrize("given", [{"run_type": "backfill"}, {"generation": 1}], ids=str)
+def test_runs_in_which_each_stream_is_run_by_itself(
+    several: StreamProject, launched: Launched, given: dict[str, Any]
+) -> None:
+    """A backfill recomputes stream by stream, and what was cleared plans again under its own key."""
+    before(several).execute(context(**given))
+
+    assert launched.runs == []
+    assert [records_of(several, name) for name in ALL] == [[], [], [], []]
+
+
+def test_the_task_of_a_stream_tells_what_came_of_its_run(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its first try; a retry runs what failed by itself, with the record of the first."""
+    defer(several, launched, monkeypatch)
+    done = do(several, "events", "succeeded")
+    do(several, "failing", "failed", error=RecordedError(type="RunError", message="no", retryable=True))
+    do(several, "hourly", "failed", error=RecordedError(type="LeaseTakenError", message="taken"))
+    launched.end()
+
+    events = own(several, "events")
+    assert events.execute(context("events"))["run_id"] == done.run_id
+    assert events.followed_run == ("events", done.run_id)
+    assert "batch 0 (data): 3 rows in" in said()
+    with pytest.raises(AirflowException, match="failed: no"):
+        own(several, "failing").execute(context("failing"))
+    assert "what Spark says" not in said()
+    with pytest.raises(AirflowFailException, match="there is no connection"):
+        own(several, "failing").execute(context("failing", try_number=2))
+    assert "the driver ran other streams, too" in said()
+    # Another run had its lease: it is planned anew at once.
+    with pytest.raises(AirflowException, match="there is no Delta table"):
+        own(several, "hourly").execute(context("hourly"))
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"), [("ada", "was stopped between two batches"), ("Airflow: the task was marked", "no connection")]
+)
+def test_a_run_that_was_stopped(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, by: str, expected: str
+) -> None:
+    """By a person: its task fails, and a retry goes on. With the task before it: it goes on at once."""
+    _, trigger, _ = defer(several, launched, monkeypatch)
+    record = do(several, "events", "stopped")
+    request_stop(home_of(several, "events"), record.run_id, requested_by=by, now=START)
+    launched.end()
+    assert trigger.runs["events"] == record.run_id
+
+    with pytest.raises(AirflowException, match=expected):
+        own(several, "events").execute(context("events"))
+
+
+def test_which_streams_can_share_a_driver(several: StreamProject) -> None:
+    """All of them, where each has a session or the driver starts its JVM; of `spark-submit`, those of one Spark."""
+    declared = several.root / "streams" / "more.py"
+    declared.write_text(
+        "from dataclasses import replace\n"
+        + declared.read_text()
+        + 'idle = replace(idle, memory="3g")\n'
+        + 'wrong = replace(idle, name="wrong", memory=None, conf={"spark.sql.ansi.enabled": "${NOT_SET}"})\n'
+    )
+    project = find_project(str(several.root))
+    streams = {name: project.stream(name) for name in (*ALL, "wrong")}
+
+    assert sharing(project, streams, "spark_test") == [*ALL, "wrong"]
+    assert sharing(project, streams, "spark_submitted") == ["events", "hourly", "failing"]
+
+
+def test_a_driver_on_another_machine_may_be_between_two_runs(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There only leases tell of it, and none is taken then: it is waited for a while."""
+    _, trigger, _ = defer(several, launched, monkeypatch)
+    monkeypatch.setattr(together, "START_PATIENCE", timedelta(seconds=0.5))
+    # As long after its start: then a run that has not begun gives no sign of life by itself.
+    monkeypatch.setattr(runs_driver, "START_PATIENCE", timedelta(0))
+    for name, run_id in trigger.runs.items():
+        home = home_of(several, name)
+        driver = Drivers(home).find(run_id)
+        assert driver is not None
+        elsewhere = msgspec.structs.replace(driver, machine="another")
+        home.storage.replace(f"{home.drivers_folder()}/{run_id}.json", encode_document(elsewhere))
+    looks: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(trigger, "_look", lambda: looks.append(TogetherTrigger._look(trigger)) or looks[-1])
+
+    async def follow() -> None:
+        task = asyncio.create_task(trigger.follow(poll_seconds=0.01))
+        await until(lambda: looks)
+        home, began = home_of(several, "hourly"), time.monotonic()
+        with acquire(home.storage, home.lease_folder(1), run_id=trigger.runs["hourly"], sink_is_idempotent=True):
+            await until(lambda: time.monotonic() - began > 1.0)
+            assert not task.done()
+        await task
+
+    asyncio.run(follow())
+    assert looks[0] == looks[-1] == (False, True)
+    assert (True, False) in looks
