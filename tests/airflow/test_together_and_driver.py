@@ -170,7 +170,7 @@ def test_what_is_idle_is_skipped_and_what_is_not_begun_is_left(
 def test_it_is_deferred_and_tells_how_the_runs_go_on(
     several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each batch once. Of a run that left no record its own task tells: it may wait for another stream's retry."""
+    """Each batch once, whoever follows. Of a run without a record its own task tells: it may wait for a retry."""
     _, trigger, given = defer(several, launched, monkeypatch)
     kind, kwargs = trigger.serialize()
     assert (kind, set(kwargs["runs"])) == (
@@ -178,7 +178,13 @@ def test_it_is_deferred_and_tells_how_the_runs_go_on(
     )  # fmt: skip
 
     async def follow() -> Any:
-        task = asyncio.create_task(anext(TogetherTrigger(**kwargs).run()))
+        # The worker has shown this one, and then leaves it to a triggerer.
+        do(several, "events", "running")
+        here = asyncio.create_task(trigger.follow(poll_seconds=0.01))
+        await until(lambda: trigger.shown.get("events"))
+        here.cancel()
+        there = TogetherTrigger(**trigger.serialize()[1])
+        task = asyncio.create_task(anext(there.run()))
         do(several, "events", "succeeded")
         (record,) = records_of(several, "hourly")
         RunRecords(home_of(several, "hourly")).forget(record.run_id)

@@ -30,18 +30,26 @@ class TogetherTrigger(FollowingTrigger):
     Args:
         project: The folder of `sluice.toml`.
         runs: By stream, the id of its run.
+        shown: By stream, how many of its run's batches the log has already.
         ends_at: When the driver is asked to end (ISO 8601); None to let it take as long as it takes.
     """
 
-    def __init__(self, *, project: str, runs: dict[str, str], ends_at: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        project: str,
+        runs: dict[str, str],
+        shown: dict[str, int] | None = None,
+        ends_at: str | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.project, self.runs, self.ends_at = project, runs, ends_at
+        self.shown = dict(shown or {})
         self._drivers: dict[str, Drivers] = {}
-        self._shown: dict[str, int] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What another triggerer makes this trigger from."""
-        kwargs = {"project": self.project, "runs": self.runs, "ends_at": self.ends_at}
+        kwargs = {"project": self.project, "runs": self.runs, "shown": self.shown, "ends_at": self.ends_at}
         return "sluice_airflow.triggers.together.TogetherTrigger", kwargs
 
     def told(self) -> dict[str, Any]:
@@ -93,9 +101,9 @@ class TogetherTrigger(FollowingTrigger):
 
     def _show(self, stream: str, record: RunRecord | None) -> None:
         batches = record.batches if record is not None else ()
-        for batch in batches[self._shown.get(stream, 0) :]:
+        for batch in batches[self.shown.get(stream, 0) :]:
             self.log.info("%s: %s", stream, describe_batch(batch))
-        self._shown[stream] = max(self._shown.get(stream, 0), len(batches))
+        self.shown[stream] = max(self.shown.get(stream, 0), len(batches))
 
     def _of(self, stream: str) -> Drivers:
         if stream not in self._drivers:
