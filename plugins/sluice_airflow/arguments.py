@@ -23,6 +23,8 @@ def _each(names: str, answer: str) -> dict[str, str]:
 
 PLANNED = (None, "", "once")
 """The triggers with which a run is planned, and may be bounded."""
+UNTIL = "{{ data_interval_end | default('', true) }}"
+"""How far a planned run goes, unless it is told."""
 TOGETHER = "together"
 """The task that runs the streams of a DAG with one driver."""
 _MISSPELT = 0.8

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
 from sluice_airflow.projects import airflow_project
@@ -42,7 +43,10 @@ class NotedRuns:
         for stream, run_id in self.runs.items():
             home = project.home_named(stream)
             record = RunRecords(home).read(run_id)
-            if record is not None and record.status in _OPEN:
+            driver = Drivers(home).find(run_id)
+            # A retry of a stream's own task has the same run, and a driver that is not of the task which noted it.
+            is_another_s = len(self.runs) > 1 and driver is not None and not driver.is_shared
+            if record is not None and record.status in _OPEN and not is_another_s:
                 request_stop(home, run_id, requested_by=requested_by, now=datetime.now(UTC))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped, TaskDeferred
 from airflow_project import StreamProject
 from several_streams import home_of, make_several, records_of
@@ -117,7 +118,13 @@ def context(task_id: str = "together", *, generation: int = 0, try_number: int =
 
 def before(project: StreamProject, streams: Sequence[str] = ALL, **arguments: Any) -> RunTogetherOperator:
     given = {"until": "2026-01-01", "retries": 0, "conn_id": "spark_test", **arguments}
-    return RunTogetherOperator(task_id="together", streams=streams, project=str(project.root), **given)
+    with DAG("d", schedule=None):
+        task = RunTogetherOperator(task_id="together", streams=streams, project=str(project.root), **given)
+        behind = {name: own(project, name) for name in streams}
+        task >> list(behind.values())
+        if {"events", "hourly"} <= behind.keys():
+            behind["events"] >> behind["hourly"]
+    return task
 
 
 def own(project: StreamProject, stream: str) -> RunStreamOperator:
@@ -222,7 +229,7 @@ def test_a_lost_worker_leads_back_to_the_driver(
     assert len(launched.drivers) == 1
 
 
-@pytest.mark.parametrize("by", ["killed", "marked or cleared", "execution_timeout is over", "marked"])
+@pytest.mark.parametrize("by", ["killed", "marked or cleared", "was cleared", "execution_timeout is over", "marked"])
 def test_whoever_ends_the_task_ends_all_of_its_runs(
     several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
@@ -244,6 +251,8 @@ def test_whoever_ends_the_task_ends_all_of_its_runs(
         asyncio.run(trigger.on_kill())
     elif by == "marked":
         NotedRuns(**given["task_state_store"]["sluice_run"]).end("Airflow: the task was marked")
+    elif by == "was cleared":
+        task.execute(context(generation=1) | {"task_state_store": given["task_state_store"]})
     else:
         asyncio.run(follow())
 
@@ -271,6 +280,52 @@ def test_what_is_left_to_the_tasks_of_the_streams(
     # One alone has no use for a driver of several.
     assert launched.runs == []
     assert records_of(several, "failing") == []
+
+
+def test_what_has_other_tasks_before_it_is_left_to_its_own(
+    several: StreamProject, launched: Launched, said: Callable[[], str]
+) -> None:
+    """Who fetches its files, or audits what it reads, is waited for; one without a task has nobody to tell of it."""
+    task = before(several, [name for name in ALL if name != "failing"])
+    task.streams = ALL
+    assert task.dag is not None
+    with task.dag:
+        fetch = BaseOperator(task_id="fetch")
+    fetch.set_downstream(task.dag.get_task("events"))
+
+    with pytest.raises(DownstreamTasksSkipped):
+        task.execute(context())
+
+    assert "events: its task waits for fetch, too, and runs it then" in said()
+    assert "hourly: it reads what another task writes" in said()
+    assert "failing: no task of that name is behind this one" in said()
+    assert launched.runs == []
+
+
+def test_how_far_it_goes(several: StreamProject) -> None:
+    """As a stream's own task: up to the end of the interval, and where Spark decides, as far as there is something."""
+    given: Any = {"task_id": "together", "streams": ALL, "project": str(several.root)}
+    own_task: Any = {"task_id": "events", "stream": "events", "project": str(several.root)}
+    for trigger in (None, "available-now"):
+        expected = RunStreamOperator(**own_task, trigger=trigger).until
+        assert RunTogetherOperator(**given, trigger=trigger).until == expected
+
+
+def test_a_retry_of_a_stream_is_not_ended_with_the_task_before_it(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the same run, and a driver of its own."""
+    _, trigger, given = defer(several, launched, monkeypatch)
+    home, run_id = home_of(several, "failing"), trigger.runs["failing"]
+    driver = Drivers(home).find(run_id)
+    assert driver is not None
+    of_its_own = encode_document(msgspec.structs.replace(driver, is_shared=False))
+    home.storage.replace(f"{home.drivers_folder()}/{run_id}.json", of_its_own)
+
+    NotedRuns(**given["task_state_store"]["sluice_run"]).end("Airflow: the task was marked")
+
+    assert stop_request(home, run_id) is None
+    assert stop_request(home_of(several, "events"), trigger.runs["events"]) is not None
 
 
 @pytest.mark.parametrize("given", [{"run_type": "backfill"}, {"generation": 1}], ids=str)

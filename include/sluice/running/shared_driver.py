@@ -34,7 +34,7 @@ def run_asked(project: Project, keys: Mapping[str, str], stop: PackStop) -> int:
         keys: By stream, the key of its run.
         stop: Ends all of them.
     """
-    asked = _Asked(project, keys, _declared(project, keys))
+    asked = _Asked(project, _planned(project, keys), _declared(project, keys))
     ended = [PackedRun(name, error=error) for name, error in asked.broken.items()]
     pack = Pack(project, asked.usable, Limits(), Lines, _say, stop, keys=keys, guard=asked.guard)
     try:
@@ -52,7 +52,8 @@ class _Asked:
     """The runs of one driver."""
 
     project: Project
-    keys: Mapping[str, str]
+    planned: Mapping[str, str]
+    """By stream, the id of its run; nothing of one of which there is no planned run any more."""
     declared: Mapping[str, Stream | SluiceError]
 
     @property
@@ -69,14 +70,20 @@ class _Asked:
     def guard(self, name: str, stop: StopEvent) -> Iterator[None]:
         """While a run is at work, end this process once somebody has asked it to end and it does not end by itself.
 
-        The others are done later then. A run that was asked to end before its turn is not begun, nor one whose record
-        is gone: nobody waits for it.
+        The others are done later then. A run that was asked to end before its turn is not begun, nor one that reads a
+        stream whose declaration is wrong by now, nor one whose record is gone, or is no longer planned: nobody waits.
         """
         stream = self.usable[name]
         home = self.project.stream_home(stream)
         records = RunRecords(home)
-        planned = records.find(self.keys[name])
-        if planned is None or stop_request(home, planned.run_id) is not None:
+        run_id = self.planned.get(name)
+        planned = None if run_id is None else records.read(run_id)
+        if (
+            planned is None
+            or planned.status != "planned"
+            or not self.broken.keys().isdisjoint(planned.after)
+            or stop_request(home, planned.run_id) is not None
+        ):
             stop.set()
 
         def tell(record: RunRecord) -> None:
@@ -91,14 +98,19 @@ class _Asked:
 
     def forget_planned(self) -> None:
         """Delete the records of the runs that were not begun; never raises."""
-        for name, key in self.keys.items():
+        for name, run_id in self.planned.items():
+            # Whoever plans under the key of such a run by now has another id.
             records = RunRecords(self.project.home_named(name))
             try:
-                planned = records.find(key)
-                if planned is not None and records.forget_planned(planned.run_id):
+                if records.forget_planned(run_id):
                     _say(f"the run of `{name}` was not begun: it is done by itself")
             except SluiceError:
                 logger.warning("the planned run of `%s` can't be forgotten", name, exc_info=True)
+
+
+def _planned(project: Project, keys: Mapping[str, str]) -> dict[str, str]:
+    found = {name: RunRecords(project.home_named(name)).find(key) for name, key in keys.items()}
+    return {name: record.run_id for name, record in found.items() if record is not None}
 
 
 def _declared(project: Project, names: Mapping[str, str]) -> dict[str, Stream | SluiceError]:

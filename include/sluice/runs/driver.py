@@ -247,7 +247,8 @@ class Drivers:
 
     def _is_gone(self, run_id: str) -> bool:
         driver = self.find(run_id)
-        if driver is not None and _is_here(driver):
+        # A process that several streams share goes on when the run is over.
+        if driver is not None and not driver.is_shared and _is_here(driver):
             # Before it has its lease, and while its JVM ends after the record is closed, only the process tells.
             return not _is_alive_here(driver)
         return self.look(run_id)[1]

@@ -47,7 +47,7 @@ def _send(task_instance: Any, outcome: str) -> None:
             from sluice_airflow.run_metrics import send_metrics
 
             send_metrics(task_instance, outcome)
-        if _TOGETHER in modules:
+        if _TOGETHER in modules and outcome == "succeeded":
             from sluice_airflow.run_metrics import send_idle_metrics
 
             send_idle_metrics(task_instance)

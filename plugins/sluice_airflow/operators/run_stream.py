@@ -19,7 +19,7 @@ from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, first_bound
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.preparation import prepare_run
-from sluice.runs.driver import Drivers
+from sluice.runs.driver import Driver, Drivers
 from sluice.runs.lease import check_not_taken, newest_lease
 from sluice.runs.record import RunRecord, RunRecords, describe_batch
 from sluice.runs.stop import request_stop, stop_request
@@ -28,7 +28,7 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
-from sluice_airflow.arguments import PLANNED, check_task_arguments, check_trigger
+from sluice_airflow.arguments import PLANNED, UNTIL, check_task_arguments, check_trigger
 from sluice_airflow.assets import emit_events
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, note_runs
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from sluice.project import Project
 
-_UNTIL = "{{ data_interval_end | default('', true) }}"
 _ENDED = {"succeeded", "failed", "refused", "stopped"}
 _STOP_SECONDS = 120.0
 """How long a driver that was asked to end may take; one that still starts hears of it only then."""
@@ -123,7 +122,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.stream = stream
         # What Spark decides has no bound, unless somebody asks for one, who then hears of it.
-        self.until = until if until is not None else _UNTIL if trigger in PLANNED else ""
+        self.until = until if until is not None else UNTIL if trigger in PLANNED else ""
         self.to_version = to_version
         self.max_batches = max_batches
         self.trigger = trigger
@@ -317,10 +316,13 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         """What came of a run that is over."""
         driver = Drivers(home).find(run_id)
         if driver is not None:
-            self.show_log(context, driver, words_of_stream(project, self.stream))
+            self._show_log(context, project, driver)
         record = RunRecords(home).read(run_id)
         if record is None and driver is None:
             raise AirflowException(f"nothing is known of run {run_id}: is the home there? {home.location}")
+        if record is None and driver is not None and driver.is_shared:
+            self.log.info("the driver of several streams has not begun it")
+            return self._run(context, project)
         if record is None:
             # What was planned here was done by another run before the driver had the lease: a skip leaves no record.
             raise AirflowSkipException("nothing to do any more when the driver had started")
@@ -370,9 +372,13 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     def _show_log_of_lost_try(self, context: Context, project: Project, drivers: Drivers, record: RunRecord) -> None:
         """Show what the driver of a try before said, if that try did not live to do so."""
         driver = drivers.find(record.run_id)
-        if driver is not None and driver.is_shared:
+        if driver is not None and not self.has_shown(context, driver):
+            self._show_log(context, project, driver)
+
+    def _show_log(self, context: Context, project: Project, driver: Driver) -> None:
+        if driver.is_shared:
             self.log.info("the driver ran other streams, too: its log is that of the task which started it")
-        elif driver is not None and not self.has_shown(context, driver):
+        else:
             self.show_log(context, driver, words_of_stream(project, self.stream))
 
 

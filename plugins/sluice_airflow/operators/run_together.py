@@ -18,7 +18,7 @@ from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
-from sluice_airflow.arguments import check_streams, check_task_arguments
+from sluice_airflow.arguments import PLANNED, UNTIL, check_streams, check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
@@ -48,7 +48,8 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
     and retries for its stream alone, and runs by itself what was not begun here.
 
     What can't be run so is left to its task: a stream of which a run is at work, whose declaration or plan is refused,
-    or that reads one of these. So are all of them in a run of a backfill, and when this task is cleared.
+    whose task waits for other tasks, too, or that reads one of these. So are all of them in a run of a backfill, and
+    when this task is cleared.
 
     Args:
         streams: The streams' names, which are those of their tasks.
@@ -76,7 +77,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         self,
         *,
         streams: Sequence[str],
-        until: str = "",
+        until: str | None = None,
         max_batches: str | int | None = None,
         trigger: str | None = None,
         conn_id: str = "spark_default",
@@ -91,7 +92,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         check_streams(kwargs.get("task_id"), streams)
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.streams = streams
-        self.until = until
+        self.until = until if until is not None else UNTIL if trigger in PLANNED else ""
         self.max_batches = max_batches
         self.trigger = trigger
         self.conn_id = conn_id
@@ -109,6 +110,8 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
             self.log.info("a backfill: each stream recomputes its rows in its own task")
             return
         if run_key(context["ti"], self.retries or 0).generation > 0:
+            with as_airflow_errors():
+                self._end_what_was_cleared(context)
             self.log.info("this task was cleared: each stream is run by its own task, with a driver of its own")
             return
         with as_airflow_errors(), lineage_of_task(context, self):
@@ -144,9 +147,14 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         """None: the tasks of the streams tell of their runs."""
         return None
 
+    def _end_what_was_cleared(self, context: Context) -> None:
+        started = runs_of_try(context)
+        if started is not None:
+            started.end(f"{BY_AIRFLOW} the task was cleared")
+
     def _begin(self, context: Context, project: Project) -> None:
         limits = limits_of(until=self.until, max_batches=self.max_batches, trigger=self.trigger)
-        planning = _Planning(project, self.streams, limits, context["ti"])
+        planning = _Planning(project, self.streams, limits, context["ti"], self._waits())
         planned = planning.planned
         try:
             for name in planning.order:
@@ -159,13 +167,20 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 note_runs(context, self._started)
                 self.check_alive()
                 driver = launch_together(project, {name: planned[name] for name in runs}, self.conn_id)
-                self.log.info("started the driver: process %s, log %s", driver.process, driver.log)
+                self.log.info(
+                    "started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log
+                )
         except BaseException:
             self._started = None
-            forget_runs(context)
             _forget(project, planned)
+            forget_runs(context)
             raise
         _forget(project, {name: planned[name] for name in planned if name not in runs})
+
+    def _waits(self) -> dict[str, set[str]]:
+        """By stream, what its task waits for beside this one; nothing of a stream that has no task behind this one."""
+        behind = self.get_direct_relatives(upstream=False)
+        return {task.task_id: task.upstream_task_ids - {self.task_id} for task in behind}
 
     def _shared(
         self, project: Project, declared: Mapping[str, Stream], planned: Mapping[str, RunRecord]
@@ -194,9 +209,12 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
     def _end(self, context: Context, project: Project, started: NotedRuns) -> None:
         """Show what the driver said; what it has not begun is done by the tasks of the streams."""
         first = next(iter(started.runs))
-        driver = Drivers(project.home_named(first)).find(started.runs[first])
-        if driver is not None and not self.has_shown(context, driver):
-            self.show_log(context, driver, words_of_streams(project, started.runs))
+        try:
+            driver = Drivers(project.home_named(first)).find(started.runs[first])
+            if driver is not None and not self.has_shown(context, driver):
+                self.show_log(context, driver, words_of_streams(project, started.runs))
+        except SluiceError as exc:
+            self.log.warning("the driver's log can't be shown: %s", exc)
         for name, run_id in started.runs.items():
             try:
                 self._tell(name, RunRecords(project.home_named(name)), run_id)
@@ -230,6 +248,8 @@ class _Planning:
     names: Sequence[str]
     limits: Limits
     ti: Any
+    waits: Mapping[str, set[str]]
+    """By stream, what its task waits for."""
     planned: dict[str, RunRecord] = field(default_factory=dict)
     """The records of the runs that are to be begun."""
     idle: list[str] = field(default_factory=list)
@@ -265,6 +285,12 @@ class _Planning:
         if name not in self.declared:
             return f"left to its own task: {self._declarations[name]}"
         before = [other for other in self._read[name] if other != name]
+        if name not in self.waits:
+            self.left.add(name)
+            return "no task of that name is behind this one, to tell what came of a run"
+        if others := self.waits[name].difference(before):
+            self.left.add(name)
+            return f"its task waits for {', '.join(sorted(others))}, too, and runs it then"
         if any(other in self.left for other in before):
             self.left.add(name)
             return "it reads what another task writes; its own task runs it"

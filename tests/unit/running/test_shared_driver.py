@@ -103,6 +103,24 @@ def test_what_nobody_waits_for_any_more_is_not_begun(project: Project) -> None:
     assert not Path(project.home_named("first").location, "leases").exists()
 
 
+def test_who_plans_meanwhile_keeps_its_run(project: Project) -> None:
+    """It bears the same key, but is another run: its record is not this driver's to forget."""
+    (old,) = records(project, "first")
+
+    class AsOthersPlan(PackStop):
+        def is_set(self) -> bool:
+            if records(project, "first") == [old]:
+                RunRecords(project.home_named("first")).forget(old.run_id)
+                prepare_run(project, Request(project.stream("first"), run_key="first"))
+            return True
+
+    assert run_asked(project, {"first": "first"}, AsOthersPlan()) == 0
+
+    (new,) = records(project, "first")
+    assert (new.status, new.run_key) == ("planned", "first")
+    assert new.run_id != old.run_id
+
+
 def test_a_signal_ends_all_of_them(project: Project) -> None:
     """Those that are to come are not begun."""
     stop = PackStop()
@@ -117,9 +135,11 @@ def test_a_declaration_that_is_wrong_by_now(project: Project, capsys: pytest.Cap
     put(Path(project.root, "streams", "all.py"), _DECLARED.replace('first = stream("first"', 'gone = stream("gone"'))
 
     with at_work_elsewhere(project, "other"):
-        code = run_asked(find_project(project.root), {"first": "first", "other": "other"}, PackStop())
+        keys = {"first": "first", "second": "second", "other": "other"}
+        code = run_asked(find_project(project.root), keys, PackStop())
 
     assert code == 2
+    assert records(project, "second") == []
     assert "sluice first: UnknownStreamError: there is no stream `first`" in capsys.readouterr().err
     assert records(project, "first") == []
     assert [record.status for record in records(project, "other")] == ["failed"]
