@@ -23,10 +23,9 @@ def _each(names: str, answer: str) -> dict[str, str]:
 
 PLANNED = (None, "", "once")
 """The triggers with which a run is planned, and may be bounded."""
-UNTIL = "{{ data_interval_end | default('', true) }}"
-"""How far a planned run goes, unless it is told."""
 TOGETHER = "together"
 """The task that runs the streams of a DAG with one driver."""
+_UNTIL = "{{ data_interval_end | default('', true) }}"
 _MISSPELT = 0.8
 """How much a word is like another that was meant."""
 _OF_TASKS = 'give it to the tasks: `default_args={{"{name}": ...}}`'
@@ -150,6 +149,12 @@ def check_trigger(trigger: str | None, run_for: str | timedelta | None, executio
             where="run_for",
             remedy="give the task more time than the run, which has to start Spark and to end its last batch, too",
         )
+
+
+def wanted_until(until: str | None, trigger: str | None) -> str:
+    """How far a run goes that is given a trigger: a planned one to the end of the interval, unless it is told."""
+    # What Spark decides has no bound, unless somebody asks for one, who then hears of it.
+    return until if until is not None else _UNTIL if trigger in PLANNED else ""
 
 
 def check_together(together: Any, streams: tuple[str, ...], trigger: str | None) -> None:

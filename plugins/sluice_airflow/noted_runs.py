@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
@@ -43,11 +44,15 @@ class NotedRuns:
         for stream, run_id in self.runs.items():
             home = project.home_named(stream)
             record = RunRecords(home).read(run_id)
-            driver = Drivers(home).find(run_id)
-            # A retry of a stream's own task has the same run, and a driver that is not of the task which noted it.
-            is_another_s = len(self.runs) > 1 and driver is not None and not driver.is_shared
-            if record is not None and record.status in _OPEN and not is_another_s:
+            if record is not None and record.status in _OPEN and not self._is_retried(home, run_id):
                 request_stop(home, run_id, requested_by=requested_by, now=datetime.now(UTC))
+
+    def _is_retried(self, home: StreamHome, run_id: str) -> bool:
+        """Whether one of several runs is done by its stream's own task by now, with a driver of its own."""
+        if len(self.runs) == 1:
+            return False
+        driver = Drivers(home).find(run_id)
+        return driver is not None and not driver.is_shared
 
 
 def note_runs(context: Context, runs: NotedRuns) -> None:

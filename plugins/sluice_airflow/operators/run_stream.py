@@ -28,7 +28,7 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
-from sluice_airflow.arguments import PLANNED, UNTIL, check_task_arguments, check_trigger
+from sluice_airflow.arguments import check_task_arguments, check_trigger, wanted_until
 from sluice_airflow.assets import emit_events
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, note_runs
@@ -121,8 +121,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         check_trigger(trigger, run_for, kwargs.get("execution_timeout"))
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.stream = stream
-        # What Spark decides has no bound, unless somebody asks for one, who then hears of it.
-        self.until = until if until is not None else UNTIL if trigger in PLANNED else ""
+        self.until = wanted_until(until, trigger)
         self.to_version = to_version
         self.max_batches = max_batches
         self.trigger = trigger

@@ -18,7 +18,7 @@ from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
-from sluice_airflow.arguments import PLANNED, UNTIL, check_streams, check_task_arguments
+from sluice_airflow.arguments import check_streams, check_task_arguments, wanted_until
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
@@ -92,7 +92,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         check_streams(kwargs.get("task_id"), streams)
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.streams = streams
-        self.until = until if until is not None else UNTIL if trigger in PLANNED else ""
+        self.until = wanted_until(until, trigger)
         self.max_batches = max_batches
         self.trigger = trigger
         self.conn_id = conn_id
