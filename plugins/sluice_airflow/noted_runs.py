@@ -11,6 +11,7 @@ from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
+from sluice_airflow.arguments import TOGETHER
 from sluice_airflow.projects import airflow_project
 
 if TYPE_CHECKING:
@@ -71,11 +72,24 @@ def runs_of_try(context: Context) -> NotedRuns | None:
 
 
 def noted_runs(ti: TaskInstance) -> NotedRuns | None:
-    """What a task instance, as the database has it, has started last; None when nothing, or nobody can tell."""
+    """What a task instance, as the database has it, has started last; None when nothing, or nobody can tell.
+
+    A task of a stream that has started nothing may have its run done by the driver of the task before it.
+    """
+    own = _read_of(ti, ti.task_id, ti.map_index)
+    if own is not None:
+        return own
+    shared = _read_of(ti, TOGETHER, -1)
+    if shared is None or ti.task_id not in shared.runs:
+        return None
+    return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
+
+
+def _read_of(ti: TaskInstance, task_id: str, map_index: int) -> NotedRuns | None:
     from airflow.state import TaskScope, get_state_backend
     from sqlalchemy.orm import object_session
 
-    scope = TaskScope(dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index)
+    scope = TaskScope(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=map_index)
     kept = get_state_backend().get(scope, _KEY, session=object_session(ti))
     return _read(None if kept is None else json.loads(kept))
 

@@ -74,9 +74,9 @@ def launch_together(project: Project, planned: Mapping[str, RunRecord], conn_id:
     """
     (first, record), *rest = planned.items()
     others = [(project.home_named(name), other.run_id) for name, other in rest]
-    arguments = ["--run-key", record.run_key or ""]
+    arguments = [f"--run-key={record.run_key or ''}"]
     for name, other in rest:
-        arguments += ["--stream", name, "--run-key", other.run_key or ""]
+        arguments += ["--stream", name, f"--run-key={other.run_key or ''}"]
     with _submission(project, project.stream(first), arguments, conn_id, is_shared=True) as submission:
         return Drivers(project.home_named(first)).launch(
             record.run_id,
@@ -269,7 +269,8 @@ def _arguments(request: Request | BackfillRequest) -> list[str]:
 
     How far a run goes stands in its record, which is there before the driver is.
     """
-    arguments = ["--run-key", request.run_key or ""]
+    # A key begins with the name of a DAG, which may begin with a dash.
+    arguments = [f"--run-key={request.run_key or ''}"]
     if isinstance(request, BackfillRequest):
         start, end = request.interval.start.isoformat(), request.interval.end.isoformat()
         return [*arguments, "--start", start, "--end", end]

@@ -7,14 +7,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from airflow.models.taskinstance import TaskInstance
 from airflow.sdk.exceptions import TaskDeferred
+from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 from deltalake import DeltaTable
 from several_streams import NAMES, home_of, make_several, records_of
+from sqlalchemy import select
 from test_together_and_driver import before, context
 
 from sluice.runs.driver import Drivers
+from sluice_airflow.noted_runs import noted_runs
 from sluice_airflow.operators import driver_task
 from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.stream_dag import stream_dag
@@ -60,6 +64,15 @@ def test_one_driver_for_all(several: StreamProject) -> None:
         # The second file arrived after the interval; `hourly` takes what `events` has just left.
         assert DeltaTable(str(several.root / "out" / name)).to_pyarrow_table().column("n").to_pylist() == [0]
         assert _event_run_ids(several, name) == [record.run_id]
+    with create_session() as session:
+        of_run = TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id
+        tasks = session.scalars(select(TaskInstance).where(*of_run))
+        noted = {ti.task_id: noted_runs(ti) for ti in tasks}
+    # Whoever marks a stream's own task means its run, also one that is of the shared driver.
+    assert {name: noted[name] and noted[name].runs for name in NAMES} == {
+        "events": {"events": found["events"][0].run_id}, "hourly": {"hourly": found["hourly"][0].run_id},
+        "failing": {"failing": found["failing"][0].run_id}, "idle": None,
+    }  # fmt: skip
     drivers = {name: Drivers(home_of(several, name)).find(found[name][0].run_id) for name in found if found[name]}
     assert {name: driver and driver.is_shared for name, driver in drivers.items()} == {
         "events": True, "hourly": True, "failing": False,

@@ -302,6 +302,23 @@ def test_what_has_other_tasks_before_it_is_left_to_its_own(
     assert launched.runs == []
 
 
+@pytest.mark.parametrize("rule", ["depends_on_past", "wait_for_downstream"])
+def test_what_waits_for_the_run_before_is_left_to_its_own_task(
+    several: StreamProject, launched: Launched, said: Callable[[], str], rule: str
+) -> None:
+    """Airflow does not begin it where its run before has failed; so nobody plans, runs or skips it for it."""
+    task = before(several)
+    assert task.dag is not None
+    for name in ("events", "idle"):
+        setattr(task.dag.get_task(name), rule, True)
+
+    task.execute(context())
+
+    assert "events: its task waits for its run before, too, and runs it then" in said()
+    assert "idle: its task waits for its run before, too, and runs it then" in said()
+    assert launched.runs == []
+
+
 def test_how_far_it_goes(several: StreamProject) -> None:
     """As a stream's own task: up to the end of the interval, and where Spark decides, as far as there is something."""
     given: Any = {"task_id": "together", "streams": ALL, "project": str(several.root)}

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from sluice.project import Project
     from sluice.stream import Stream
 
+_RUN_BEFORE = "its run before"
+
 
 class RunTogetherOperator(ToldByProvider, DriverTask):
     """Runs streams with one driver, one after the other, before their own tasks; these then tell what came of it.
@@ -179,8 +181,12 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
 
     def _waits(self) -> dict[str, set[str]]:
         """By stream, what its task waits for beside this one; nothing of a stream that has no task behind this one."""
-        behind = self.get_direct_relatives(upstream=False)
-        return {task.task_id: task.upstream_task_ids - {self.task_id} for task in behind}
+        waits = {}
+        for task in self.get_direct_relatives(upstream=False):
+            waits[task.task_id] = task.upstream_task_ids - {self.task_id}
+            if task.depends_on_past or task.wait_for_downstream:
+                waits[task.task_id].add(_RUN_BEFORE)
+        return waits
 
     def _shared(
         self, project: Project, declared: Mapping[str, Stream], planned: Mapping[str, RunRecord]
