@@ -2,6 +2,7 @@
 
     Stream(name=..., sources={NAME: Source}, transform="module:function", sink=Sink)
     Stream(name=..., sources={NAME: Source}, sql="select ... from stream(NAME)", sink=Sink)
+    Stream(name=..., sources={NAME: Source}, transform="module:function", sinks={NAME: Sink, NAME: Sink})
 
 A `Source` or a `Sink` is the declaration of one kind (files, Delta, ...); its module below `sluice.sources` or
 `sluice.sinks` holds everything about that kind, with and without a JVM.
@@ -13,9 +14,9 @@ import inspect
 import keyword
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, InitVar, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from sluice.declaration_checks import check_call, check_reference, declaring_line, no_column
 from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting, setting_text
@@ -23,6 +24,7 @@ from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
 from sluice.sinks.contract import OutputMode, Sink, SinkUse
 from sluice.sinks.replaceable import ReplaceableSink
+from sluice.sinks.several import SeveralSinks, several
 from sluice.sinks.splitting import SplittingSink
 from sluice.sources.contract import Source
 from sluice.spark_conf_values import check_value
@@ -42,9 +44,12 @@ class Stream:
     Args:
         name: Letters, digits, `_` and `-`; names the stream's folder in the home.
         sources: The sources by the names of the transform's parameters.
-        transform: `module:function`; gets one DataFrame per source, by name, and returns one.
+        transform: `module:function`; gets one DataFrame per source, by name, and returns one; with `sinks`, one for
+            each of them, by its name.
         sql: A query in place of a transform, or the `.sql` file that has it; `stream(NAME)` reads a source.
         sink: Where the result goes.
+        sinks: In place of `sink`, several by names: of what is read once, the transform makes a result for each. The
+            first is a Delta table; it is written last.
         output_mode: Spark's output mode.
         checkpoint: An existing Spark checkpoint to use in place of a generation in the home.
         interval_column: The date or time column of the result by which a backfill replaces rows.
@@ -66,7 +71,8 @@ class Stream:
     sources: Mapping[str, Source]
     transform: str | None = None
     sql: str | None = field(default=None, repr=False)
-    sink: Sink
+    sink: Sink = cast("Sink", None)
+    sinks: InitVar[Mapping[str, Sink] | None] = None
     output_mode: OutputMode = "append"
     checkpoint: str | None = None
     interval_column: str | None = None
@@ -82,8 +88,10 @@ class Stream:
     def __new__(cls, *args: object, **given: object) -> Self:
         # Copies and pickles are made without arguments.
         if args or given:
-            parameters = [inspect.Parameter(found.name, inspect.Parameter.KEYWORD_ONLY, default=_default(found))
-                          for found in fields(cls) if found.name not in _FOUND_OUT]  # fmt: skip
+            named = {found.name: _default(found) for found in fields(cls) if found.name not in _FOUND_OUT}
+            named |= {"sinks": None} if "sinks" in given else {"sink": inspect.Parameter.empty}
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters = [inspect.Parameter(name, kind, default=default) for name, default in named.items()]
             typed = {name: value for name, value in given.items() if name not in _FOUND_OUT}
             check_call(parameters, args, typed, place="Stream(...)", words=STREAM_WORDS)
         return super().__new__(cls)
@@ -163,7 +171,14 @@ class Stream:
         match = _LATENESS.fullmatch(self.lateness or "")
         return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
 
-    def __post_init__(self) -> None:
+    @property
+    def outputs(self) -> Mapping[str, Stream]:
+        """By the name of each of several sinks, the stream as it would be with that one alone; else nothing."""
+        if not isinstance(self.sink, SeveralSinks):
+            return {}
+        return {name: replace(self, sink=part) for name, part in self.sink.parts.items()}
+
+    def __post_init__(self, sinks: Mapping[str, Sink] | None) -> None:
         if self.declared_at is None:
             object.__setattr__(self, "declared_at", declaring_line())
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -173,6 +188,28 @@ class Stream:
                 remedy="start with a letter; use letters, digits, `_` and `-`, at most 100",
             )
         place = f"stream `{self.name}`"
+        self._check_sources(place)
+        self._check_transform(place)
+        if sinks is not None:
+            object.__setattr__(self, "sink", self._several(sinks, place))
+        if not isinstance(self.sink, Sink):
+            raise DeclarationError(
+                f"`sink` is {_shown(self.sink)}",
+                where=place,
+                remedy="declare it by a function of `sluice.sinks`, such as `sinks.delta(PATH)`",
+            )
+        if self.output_mode not in self.sink.output_modes:
+            raise DeclarationError(
+                f"`output_mode` is {self.output_mode!r}, which {self.sink.named} does not take",
+                where=place,
+                remedy=self.sink.mode_remedy(self.output_mode),
+            )
+        self._check_spark(place)
+        self._check_tags(place)
+        self._check_quality(place)
+        self._check_backfill(place)
+
+    def _check_sources(self, place: str) -> None:
         if not isinstance(self.sources, Mapping) or not self.sources:
             raise DeclarationError(
                 "`sources` is empty or not a mapping",
@@ -196,23 +233,41 @@ class Stream:
                     where=place,
                     remedy="declare it by a function of `sluice.sources`, such as `sources.files(PATH, ...)`",
                 )
-        self._check_transform(place)
-        if not isinstance(self.sink, Sink):
+
+    def _several(self, sinks: object, place: str) -> SeveralSinks:
+        given: object = self.sink
+        if given is not None:
+            raise DeclarationError("`sink` and `sinks` are both given", where=place, remedy="leave one of them out")
+        if not isinstance(sinks, Mapping) or len(sinks) < 2:
             raise DeclarationError(
-                f"`sink` is {_shown(self.sink)}",
+                "`sinks` is not a mapping of two or more",
                 where=place,
-                remedy="declare it by a function of `sluice.sinks`, such as `sinks.delta(PATH)`",
+                remedy='name each, as the transform does: sinks={"good": ..., "rest": ...}; for one, use `sink`',
             )
-        if self.output_mode not in self.sink.output_modes:
+        for name in sinks:
+            if not isinstance(name, str) or not _SOURCE_NAME.fullmatch(name):
+                raise DeclarationError(f"sink name {name!r} is none", where=place, remedy="use letters, digits and `_`")
+        found = several(sinks, place=place)
+        if len(self.sources) > 1:
             raise DeclarationError(
-                f"`output_mode` is {self.output_mode!r}, which {self.sink.named} does not take",
+                "`sinks` get what one source gives, and there are several sources",
                 where=place,
-                remedy=self.sink.mode_remedy(self.output_mode),
+                remedy="write the result of all of them into one table, and let a stream with `sinks` follow that one",
             )
-        self._check_spark(place)
-        self._check_tags(place)
-        self._check_quality(place)
-        self._check_backfill(place)
+        if self.sql is not None:
+            raise DeclarationError(
+                "a query of SQL has one result, and `sinks` takes one for each",
+                where=place,
+                remedy="write a transform, which returns them by the names of the sinks",
+            )
+        if self.quality is not None:
+            raise DeclarationError(
+                "`quality` checks the rows of one sink, and there are `sinks`",
+                where=place,
+                remedy="let the transform give rows that fail to a sink of their own; or check one sink's table in a"
+                " stream that follows it",
+            )
+        return found
 
     def _check_transform(self, place: str) -> None:
         if self.sql is None:

@@ -18,8 +18,16 @@ from sluice.auditing.quarantine import (
     failed_expectations,
     quarantine_columns,
 )
-from sluice.errors import Problem, RefusedError, SluiceError
-from sluice.gate.decided_batch import Decision, check_counts, forget, staged_folder
+from sluice.errors import SluiceError
+from sluice.gate.decided_batch import (
+    Decision,
+    check_counts,
+    check_staged,
+    forget,
+    forget_batches_before,
+    staged_files,
+    staged_folder,
+)
 from sluice.home import StreamHome
 from sluice.locations import join, spark_location
 from sluice.project import Project
@@ -53,7 +61,7 @@ def stage(
     """
     from pyspark.sql import functions
 
-    _forget_batches_before(home, generation, batch)
+    forget_batches_before(home, generation, batch.batch_id)
     row = functions.expr(f"struct({', '.join(map(identifier, frame.columns))})")
     part = functions.expr(
         f"CASE WHEN {plan.quarantined or 'false'} THEN 'quarantine' WHEN {plan.removed or 'false'} THEN 'drop'"
@@ -64,7 +72,7 @@ def stage(
     folder = join(staged_folder(home, generation), name)
     rows.write.mode("overwrite").parquet(spark_location(folder))
     home.storage.make_durable(folder)
-    return name, _files(home, folder)
+    return name, staged_files(home, folder)
 
 
 def staged_rows(session: SparkSession, home: StreamHome, generation: int, folder: str, row_type: str) -> DataFrame:
@@ -111,7 +119,7 @@ def publish(
         if part == "quarantine" and decision.quarantined == 0 and state.exists:
             # A commit without rows is worth its time only to make a table, so that it can be read.
             continue
-        _check_staged(decision, home, generation)
+        check_staged(home, generation, decision)
         rows = _read(session, home, generation, decision.folder, decision.row_type).where(f"{_PART} = '{part}'")
         columns = [f"{_ROW}.*"]
         if part == "quarantine":
@@ -158,38 +166,3 @@ def _read(session: SparkSession, home: StreamHome, generation: int, folder: str,
     schema = StructType().add(_ROW, columns).add(_PART, StringType()).add(_FAILED, ArrayType(StringType()))
     location = spark_location(join(staged_folder(home, generation), folder))
     return session.read.options(**_READ_ALL).schema(schema).parquet(location)
-
-
-def _check_staged(decision: Decision, home: StreamHome, generation: int) -> None:
-    folder = join(staged_folder(home, generation), decision.folder)
-    if _files(home, folder) != decision.files:
-        raise RefusedError(
-            Problem(
-                code="STAGED_ROWS_GONE",
-                file=folder,
-                cause=f"rows that run {decision.run_id} has staged of batch {decision.batch_id} are gone",
-                consequence="a part of the batch may be in one table already; decided anew, rows could be doubled",
-                remedy="restore the folder from a backup",
-            )
-        )
-
-
-def _files(home: StreamHome, folder: str) -> dict[str, int]:
-    """The Parquet files of a folder, and their sizes."""
-    listed = home.storage.list_folder(folder)
-    if listed is None:
-        return {}
-    found = {name: listed.stat(name) for name in sorted(listed.files) if name.endswith(".parquet")}
-    return {name: stat.size_bytes for name, stat in found.items() if stat is not None}
-
-
-def _forget_batches_before(home: StreamHome, generation: int, batch: SinkBatch) -> None:
-    """Delete what became of batches before; another driver's try of this one may count yet."""
-    root, own = staged_folder(home, generation), f"{batch.batch_id}"
-    found = home.storage.list_folder(root)
-    for name in found.files if found is not None else ():
-        if name != f"{own}.json":
-            home.storage.delete(join(root, name))
-    for name in found.folders if found is not None else ():
-        if name.partition("-")[0] != own:
-            home.storage.delete_folder(join(root, name))

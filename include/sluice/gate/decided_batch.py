@@ -1,12 +1,15 @@
-"""What was decided of a batch that goes into two tables, and how it is called on disk. Without Spark.
+"""What was decided of a batch that goes into several tables, and how it is called on disk. Without Spark.
 
-<home>/<stream>/staged/0001/<batch_id>.json      what was decided; who puts it there first has decided
-<home>/<stream>/staged/0001/<batch_id>-<token>/  the rows as Parquet, each with where it goes and why
+<home>/<stream>/staged/0001/<batch_id>.json        what was decided by a suite; who puts it there first has decided
+<home>/<stream>/staged/0001/<batch_id>.sinks.json  what each of several sinks gets, likewise
+<home>/<stream>/staged/0001/<batch_id>-<token>/    the rows as Parquet, each with where it goes and why
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
 
 from sluice.checkpoint.reader import CheckpointState
 from sluice.documents import Document, encode_document, read_document
@@ -19,12 +22,11 @@ from sluice.runs.kept_table import Table
 from sluice.sinks.splitting import SplittingSink
 
 
-class Decision(Document, frozen=True, kw_only=True):
-    """What was decided of a batch, and by what: on disk before either table has any of it."""
+class Staged(Document, frozen=True, kw_only=True):
+    """A batch that is staged, and decided: on disk before any table has any of it."""
 
-    if_lost = (
-        "delete it: the batch is decided anew, unless the quarantine has its part of it already; that is refused then"
-    )
+    ending: ClassVar[str]
+    """What the name of its file ends in, after the batch."""
     batch_id: int
     query_id: str
     run_id: str
@@ -33,6 +35,18 @@ class Decision(Document, frozen=True, kw_only=True):
     """The name of the folder that has the rows, beside this file."""
     files: dict[str, int]
     """Their files' sizes in bytes, by name."""
+
+
+S = TypeVar("S", bound=Staged)
+
+
+class Decision(Staged, frozen=True, kw_only=True):
+    """What a suite has decided of a batch, and by what."""
+
+    ending = ".json"
+    if_lost = (
+        "delete it: the batch is decided anew, unless the quarantine has its part of it already; that is refused then"
+    )
     row_type: str
     """The columns of the result, as Spark's JSON of a struct type."""
     sink: Table
@@ -51,15 +65,39 @@ class Decision(Document, frozen=True, kw_only=True):
         return {"quarantine": self.quarantined, "drop": self.dropped}
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of several sinks gets of a batch."""
+
+    place: str
+    """Where the sink is, from the project's folder where it lies in it."""
+    row_type: str
+    """The columns of its result, as Spark's JSON of a struct type."""
+    rows: int
+
+
+class Division(Staged, frozen=True, kw_only=True):
+    """What several sinks get of a batch."""
+
+    ending = ".sinks.json"
+    if_lost = "delete it if no sink has any row of the batch yet; else rows could be in one of them twice, or in none"
+    parts: dict[str, Part]
+    """By the names of the sinks."""
+
+
 def read_decision(home: StreamHome, generation: int, batch_id: int) -> Decision | None:
-    """What was decided of a batch; None when nothing was, or it is done.
+    """What a suite has decided of a batch; None when nothing was, or it is done; see `read_staged`."""
+    return read_staged(home, generation, batch_id, Decision)
+
+
+def read_staged(home: StreamHome, generation: int, batch_id: int, kind: type[S]) -> S | None:
+    """What was decided of a batch in one way; None when nothing was, or it is done.
 
     Raises:
         RefusedError: The file is damaged, or is about another batch.
         StorageError: It can't be read.
     """
-    file = _file(home, generation, batch_id)
-    found = read_document(home.storage, file, Decision)
+    file = _file(home, generation, batch_id, kind)
+    found = read_document(home.storage, file, kind)
     if found is not None and (found.batch_id != batch_id or "/" in found.folder or not found.folder.strip(".")):
         raise RefusedError(
             Problem(
@@ -80,27 +118,39 @@ def is_pending_decided(home: StreamHome, generation: int, checkpoint: Checkpoint
         RefusedError: The file is damaged, or is about another batch.
         StorageError: It can't be read.
     """
-    return checkpoint.is_pending and read_decision(home, generation, checkpoint.planned_id or 0) is not None
+    return checkpoint.is_pending and is_decided(home, generation, checkpoint.planned_id or 0)
+
+
+def is_decided(home: StreamHome, generation: int, batch_id: int) -> bool:
+    """Whether it is decided where the rows of a batch go that is not done; see `read_staged`."""
+    found = (read_staged(home, generation, batch_id, kind) for kind in (Decision, Division))
+    return any(decided is not None for decided in found)
 
 
 def decide(project: Project, home: StreamHome, generation: int, decision: Decision) -> Decision:
-    """Put a decision on disk; gives the one that counts: that of another driver, if it was faster.
+    """Put a suite's decision on disk; see `put_staged`."""
+    note_quarantine(project, home, decision.quarantine.sink(project).location or "", decision.interval_column)
+    return put_staged(home, generation, decision)
+
+
+def put_staged(home: StreamHome, generation: int, decided: S) -> S:
+    """Put what was decided on disk; gives what counts: that of another driver, if it was faster.
 
     Raises:
+        BatchFailedError: Another driver has decided it, and finished it since.
         RefusedError: The file that is there is damaged.
         StorageError: It could not be written.
     """
-    file = _file(home, generation, decision.batch_id)
-    note_quarantine(project, home, decision.quarantine.sink(project).location or "", decision.interval_column)
-    if home.storage.put_if_absent(file, encode_document(decision)):
-        return decision
-    found = read_decision(home, generation, decision.batch_id)
+    file = _file(home, generation, decided.batch_id, type(decided))
+    if home.storage.put_if_absent(file, encode_document(decided)):
+        return decided
+    found = read_staged(home, generation, decided.batch_id, type(decided))
     if found is None:
-        raise _outdated(decision, file)
+        raise _outdated(decided, file)
     return found
 
 
-def check_counts(home: StreamHome, generation: int, decision: Decision) -> None:
+def check_counts(home: StreamHome, generation: int, decision: Staged) -> None:
     """Make sure that a decision still counts: who was stopped for long may come back to a batch that is over.
 
     Raises:
@@ -108,13 +158,54 @@ def check_counts(home: StreamHome, generation: int, decision: Decision) -> None:
         RefusedError: The file that is there is damaged.
         StorageError: It can't be read.
     """
-    found = read_decision(home, generation, decision.batch_id)
+    found = read_staged(home, generation, decision.batch_id, type(decision))
     if found is None or found.folder != decision.folder:
-        raise _outdated(decision, _file(home, generation, decision.batch_id))
+        raise _outdated(decision, _file(home, generation, decision.batch_id, type(decision)))
+
+
+def check_staged(home: StreamHome, generation: int, decision: Staged) -> None:
+    """Make sure that the staged rows are those that were decided about.
+
+    Raises:
+        RefusedError: They are gone, or others.
+        StorageError: They can't be listed.
+    """
+    folder = join(staged_folder(home, generation), decision.folder)
+    if staged_files(home, folder) != decision.files:
+        raise RefusedError(
+            Problem(
+                code="STAGED_ROWS_GONE",
+                file=folder,
+                cause=f"rows that run {decision.run_id} has staged of batch {decision.batch_id} are gone",
+                consequence="a part of the batch may be in one table already; decided anew, rows could be doubled",
+                remedy="restore the folder from a backup",
+            )
+        )
+
+
+def staged_files(home: StreamHome, folder: str) -> dict[str, int]:
+    """The Parquet files of a folder, and their sizes in bytes."""
+    listed = home.storage.list_folder(folder)
+    if listed is None:
+        return {}
+    found = {name: listed.stat(name) for name in sorted(listed.files) if name.endswith(".parquet")}
+    return {name: stat.size_bytes for name, stat in found.items() if stat is not None}
+
+
+def forget_batches_before(home: StreamHome, generation: int, batch_id: int) -> None:
+    """Delete what became of batches before; another driver's try of this one may count yet."""
+    root, own = staged_folder(home, generation), str(batch_id)
+    found = home.storage.list_folder(root)
+    for name in found.files if found is not None else ():
+        if name.partition(".")[0] != own:
+            home.storage.delete(join(root, name))
+    for name in found.folders if found is not None else ():
+        if name.partition("-")[0] != own:
+            home.storage.delete_folder(join(root, name))
 
 
 def forget(home: StreamHome, generation: int, batch_id: int) -> None:
-    """Delete what was staged of a batch, by whomever: both tables have it, and its commit is on disk.
+    """Delete what was staged of a batch, by whomever: all tables have it, and its commit is on disk.
 
     Raises:
         StorageError: Something is still there.
@@ -123,7 +214,8 @@ def forget(home: StreamHome, generation: int, batch_id: int) -> None:
     found = home.storage.list_folder(root)
     if found is None:
         return
-    home.storage.delete(_file(home, generation, batch_id))
+    for kind in (Decision, Division):
+        home.storage.delete(_file(home, generation, batch_id, kind))
     for name in found.folders:
         if name.partition("-")[0] == str(batch_id):
             home.storage.delete_folder(join(root, name))
@@ -138,7 +230,7 @@ def discard(home: StreamHome, generation: int, folder: str) -> None:
     home.storage.delete_folder(join(staged_folder(home, generation), folder))
 
 
-def _outdated(decision: Decision, file: str) -> BatchFailedError:
+def _outdated(decision: Staged, file: str) -> BatchFailedError:
     return BatchFailedError(
         f"batch {decision.batch_id} was finished or decided anew by another driver meanwhile",
         where=file,
@@ -160,9 +252,9 @@ def lost_decision(batch_id: int, table: SplittingSink) -> RefusedError:
 
 
 def staged_folder(home: StreamHome, generation: int) -> str:
-    """Where the batches of a generation are that go into two tables, until both have them."""
+    """Where the batches of a generation are that go into several tables, until all have them."""
     return join(home.staged_folder(), f"{generation:04d}")
 
 
-def _file(home: StreamHome, generation: int, batch_id: int) -> str:
-    return join(staged_folder(home, generation), f"{batch_id}.json")
+def _file(home: StreamHome, generation: int, batch_id: int, kind: type[Staged]) -> str:
+    return join(staged_folder(home, generation), f"{batch_id}{kind.ending}")

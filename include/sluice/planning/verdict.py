@@ -7,13 +7,14 @@ from datetime import datetime
 
 from sluice.errors import LeaseTakenError, Problem
 from sluice.gate.contracts import broken_contracts
-from sluice.gate.decided_batch import Decision, read_decision
+from sluice.gate.decided_batch import Decision, Division, read_decision, read_staged
 from sluice.gate.judging import choose_judging
 from sluice.gate.state import read_gate, with_stop
 from sluice.gate.unjudged_runs import Unjudged, find_unjudged, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.planning.checked_declaration import CheckedDeclaration
+from sluice.planning.divided_sinks import moved_sink
 from sluice.planning.forgotten_batches import in_sink_and_forgotten, pending_forgotten
 from sluice.planning.generation_sink import sink_moved
 from sluice.planning.missing_checkpoint import renamed
@@ -199,14 +200,18 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
     pending = seen.checkpoint.planned_id
     if (problem := sink_moved(project, seen.stream, seen.known, pending)) is not None:
         return plan.refused(problem)
+    divided = read_staged(home, plan.generation, pending, Division)
+    if divided is not None and (problem := moved_sink(project, seen.stream.sink, divided)) is not None:
+        return plan.refused(problem)
     decided = decided_before(plan, home)
     if project.is_remote and (problem := in_sink_and_forgotten(seen.stream, seen.sink, pending)) is not None:
         return plan.refused(problem)
     if (problem := _quarantine_forgotten(seen, decided, project, home)) is not None:
         return plan.refused(problem)
-    if decided is None:
+    by = divided or decided
+    if by is None:
         return plan
-    how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
+    how = f"batch {pending} was decided by run {by.run_id}, and is finished as it was then"
     return replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
 
 

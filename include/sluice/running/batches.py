@@ -21,13 +21,14 @@ from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, StorageError
-from sluice.gate.decided_batch import read_decision
+from sluice.gate.decided_batch import is_decided
 from sluice.home import SourceLine
 from sluice.local_disk import FileStat
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
+from sluice.running.divided_batches import DividedBatches
 from sluice.running.due_timers import DueTimers
 from sluice.running.known_generation import KnownGeneration
 from sluice.running.logged_files import LoggedFiles
@@ -102,7 +103,7 @@ class BatchRunner:
         clock: Clock,
         audit: Audit | None = None,
         followed: Followed | None = None,
-        published: PublishedBatches | MergedBatches | None = None,
+        published: PublishedBatches | MergedBatches | DividedBatches | None = None,
     ) -> None:
         generation, home = known.generation, known.home
         self._query, self._generation, self._home, self._lease = query, generation, home, lease
@@ -226,13 +227,13 @@ class BatchRunner:
     def _begin(self, batch: PlannedBatch, warnings: list[str]) -> _AtWork:
         """See to it that a batch is logged as it was planned, and that what it must read is there."""
         was_in_sink = self._sink_holds(batch.batch_id)
-        is_decided = read_decision(self._home, self._generation.generation, batch.batch_id) is not None
+        was_decided = is_decided(self._home, self._generation.generation, batch.batch_id)
         if batch.kind == "uncommitted":
             check_uncommitted(self._state, storage=self._storage)
-            warnings += self._check_inputs(batch, is_in_sink=was_in_sink, is_decided=is_decided)
+            warnings += self._check_inputs(batch, is_in_sink=was_in_sink, was_decided=was_decided)
         else:
             warnings += self._write(batch)
-        is_counted = was_in_sink or is_decided
+        is_counted = was_in_sink or was_decided
         if not is_counted:
             self._watermarks.forget_published(batch.batch_id)
         planned = self._logs.check_planned(batch)
@@ -361,14 +362,14 @@ class BatchRunner:
         return warnings
 
     def _check_inputs(
-        self, batch: PlannedBatch, *, is_in_sink: bool = False, is_decided: bool = False, only_logged: bool = False
+        self, batch: PlannedBatch, *, is_in_sink: bool = False, was_decided: bool = False, only_logged: bool = False
     ) -> list[str]:
         """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
 
         Args:
             batch: The batch.
             is_in_sink: Whether the sink holds it.
-            is_decided: Whether a try before has decided where its rows go.
+            was_decided: Whether a try before has decided where its rows go.
             only_logged: Look at the sources alone whose own log has the files of the batch already.
 
         Returns:
@@ -377,7 +378,7 @@ class BatchRunner:
         Raises:
             RefusedError: Something is gone.
         """
-        is_kept = (is_in_sink or is_decided) and self._has_state()
+        is_kept = (is_in_sink or was_decided) and self._has_state()
         problems: list[Problem] = []
         unneeded: list[Problem] = []
         for line in self._generation.lines:
@@ -445,6 +446,7 @@ class BatchRunner:
             was_in_sink=was_in_sink,
             **self._watermarks.shown(self._state.planned),
         )
+        record = self._published.told(record) if isinstance(self._published, DividedBatches) else record
         return record if self._audit is None else self._audit.note(record)
 
     def _written(self, batch_id: int | None, *, is_in_sink: bool = False) -> Query:

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.project import Project
+from sluice.running.divided_batches import DividedBatches
+from sluice.running.known_generation import KnownGeneration
 from sluice.running.merged_batches import MergedBatches
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import KeyedSink, SinkBatch, StagingSink
+from sluice.sinks.several import SeveralSinks
 from sluice.spark.query import Query
 from sluice.storage import Storage
 
@@ -65,10 +68,13 @@ class PublishedBatches:
 
 
 def published_batches(
-    project: Project, query: Query, query_id: str, lease: Lease, storage: Storage
-) -> PublishedBatches | MergedBatches | None:
+    query: Query, known: KnownGeneration, lease: Lease, run_id: str
+) -> PublishedBatches | MergedBatches | DividedBatches | None:
     """What writes the batches of a stream; None where the sink's own stream writer must write them."""
-    sink = query.stream.sink
+    sink, project = query.stream.sink, query.project
+    query_id, storage = known.generation.query_id, known.home.storage
+    if isinstance(sink, SeveralSinks):
+        return DividedBatches(query, sink, known, lease, run_id)
     if isinstance(sink, KeyedSink):
         return MergedBatches(project, query.stream.output_mode, sink, query_id, lease, storage)
     if not isinstance(sink, StagingSink) or not sink.can_rename or not query.knows_files:

@@ -37,9 +37,9 @@ def check_result(
         DeclarationError: It does not.
         StorageError: It can't be read right now.
     """
-    stream = query.stream
     written = known.declared_at(newest).get(COLUMNS, "") if known is not None and newest is not None else ""
-    stream.sink.check_result(query.frame, replace(stream.sink_use(conf, storage=storage), written=written))
+    for stream, result in query.outputs:
+        stream.sink.check_result(result, replace(stream.sink_use(conf, storage=storage), written=written))
 
 
 def let_tables_follow(query: Query, plan: QualityPlan | None, lease: Lease, *, storage: Storage) -> None:
@@ -59,9 +59,9 @@ def let_tables_follow(query: Query, plan: QualityPlan | None, lease: Lease, *, s
     """
     stream = query.stream
     lease.check()
-    use = stream.sink_use(query.project.conf_of(stream), storage=storage)
     try:
-        stream.sink.evolve(query.frame, use)
+        for output, result in query.outputs:
+            output.sink.evolve(result, output.sink_use(query.project.conf_of(stream), storage=storage))
         if plan is not None and plan.quarantined is not None and stream.quarantine_table is not None:
             let_quarantine_follow(stream.quarantine_table, query.frame, storage=storage)
     except SluiceError:

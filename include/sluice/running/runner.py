@@ -268,7 +268,7 @@ class _Run:
     def _begin(self) -> None:
         """Open the gate, begin the checkpoint, and make ready for the first batch."""
         preparation, query, seen = self.preparation, self.query, self.seen
-        project, journal, home = preparation.project, preparation.journal, preparation.home
+        journal, home = preparation.journal, preparation.home
         declared, committed = preparation.declared(), seen.checkpoint.committed_id
         older = older_quarantine(preparation.stream, self.generation, committed, storage=home.storage)
         if older is not None:
@@ -308,7 +308,7 @@ class _Run:
             journal.clock,
             self.audit,
             self._followed(),
-            published_batches(project, query, self.generation.query_id, self.lease, home.storage),
+            published_batches(query, self.known, self.lease, self.record.run_id),
         )
         self.at_end.enter_context(self.runner.begun(self.plan))
 
@@ -341,13 +341,14 @@ class _Run:
 
     def _note(self, batches: Iterator[BatchRecord]) -> None:
         """Record each batch once it is committed."""
-        reads_more = any(source.counts_more_rows for source in self.query.stream.sources.values())
-        home = self.preparation.home
+        query, home = self.query, self.preparation.home
+        reads_more = any(source.counts_more_rows for source in query.stream.sources.values())
         for batch in batches:
             done = tied_to_input(self._told(batch), self.flow, reads_more=reads_more)
             self._keep_what_was_written(done)
             self._save(batches=(*self.record.batches, done))
-            if self.decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
+            is_split = self.audit is not None and self.audit.plan.quarantined is not None
+            if self.decided is not None or is_split or query.results:
                 decided_batch.forget(home, self.generation.generation, done.batch_id)
             self.observer.committed(done)
 
@@ -380,7 +381,7 @@ class _Run:
         if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
             batch = as_decided(batch, decided, taken)
-        decided_by = None if decided is None else decided.run_id
+        decided_by = batch.decided_by if decided is None else decided.run_id
         return msgspec.structs.replace(batch, decided_by=decided_by, changed=changed)
 
     def _judge(self) -> None:

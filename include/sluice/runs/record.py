@@ -73,6 +73,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How far each `withWatermark` had come after the batch, by `source.column`; None for none yet."""
     held_back_by: tuple[str, ...] = ()
     """Those of them that hold the others back."""
+    rows_by_sink: dict[str, int] = {}
+    """By each of several sinks, how many rows it got; together they are `output_rows`. Empty with one sink."""
     sink_version: int | None = None
     """The table version that the batch made; None for sinks without versions, and for batches without rows."""
     was_in_sink: bool = False
@@ -168,6 +170,7 @@ def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
     out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    out += _counts(batch.rows_by_sink, "in the sinks")
     out += f", {batch.quarantined_rows:,} quarantined" if batch.quarantined_rows else ""
     out += f", {batch.dropped_rows:,} dropped" if batch.dropped_rows else ""
     out += f", {batch.late_rows:,} late" if batch.late_rows else ""

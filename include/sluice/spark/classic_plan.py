@@ -11,9 +11,9 @@ from sluice.home import SourceLine
 from sluice.locations import local_path
 from sluice.sinks.contract import OutputMode
 from sluice.sources.contract import SOURCE_TAG
-from sluice.spark.plan_columns import BY_CODE, PYTHON
+from sluice.spark.plan_columns import PYTHON
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
-from sluice.spark.plan_tree import digest_of, parse_plan
+from sluice.spark.plan_tree import BY_CODE, digest_of, parse_plan
 from sluice.trigger import LiveKind
 
 if TYPE_CHECKING:

@@ -26,7 +26,9 @@ _SOURCE = re.compile(rf"{_OPENS}(?P<source>[^{_CLOSES}]*){_CLOSES}(?: \(\d+\))?\
 
 
 def read_columns(query: Query) -> RecordedColumns | None:
-    """The columns of a query; None when Spark does not tell. Never raises."""
+    """The columns of a query; None when Spark does not tell, and with several sinks. Never raises."""
+    if query.results:
+        return None
     try:
         return _read(query)
     except Exception:  # it is told to others only: no run fails for it

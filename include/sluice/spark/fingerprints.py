@@ -41,15 +41,16 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     """
     project, stream = declared.project, query.stream
     plans = plan_reader(query.frame.sparkSession)
-    plan = _PASSING.sub("", plans.analysed_text(query.frame))
+    plan = "\n".join(_PASSING.sub("", plans.analysed_text(result)) for _, result in query.outputs)
     found = {_PLAN: _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
     found |= source_fingerprints(stream)
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
-    for location, version in plans.static_versions(query.frame).items():
-        found[_VERSION_OF + project.place(location)] = str(version)
+    for _, result in query.outputs:
+        for location, version in plans.static_versions(result).items():
+            found[_VERSION_OF + project.place(location)] = str(version)
     found[COLUMNS] = result_columns(query.frame.schema.json())
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""

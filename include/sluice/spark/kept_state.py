@@ -24,7 +24,6 @@ from sluice.spark.function_code import function_digests
 from sluice.spark.plan_columns import (
     ALIAS,
     ATTRIBUTE,
-    BY_CODE,
     DEDUPES,
     PYTHON,
     closed,
@@ -34,7 +33,7 @@ from sluice.spark.plan_columns import (
     split,
     whole_plan,
 )
-from sluice.spark.plan_tree import Node, digest_of
+from sluice.spark.plan_tree import BY_CODE, Node, digest_of, has_stream, is_stateful
 from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark.query import Query, plan_reader, spark_failed
 from sluice.spark.shown_plan import masked_expression
@@ -43,7 +42,6 @@ from sluice.spark.traced_columns import (
     NOT_SHOWN,
     Column,
     TracedColumns,
-    is_streaming_leaf,
     source_prefixes,
     without_variables,
 )
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 
 _FORM = 5
 """How plans are read here; another one spells the same state in other words."""
-_STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{BY_CODE.pattern}")
 _WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
 _CALL = re.compile(r"(?<![\w.$])([a-z_0-9]+)\(")
 _AND = " AND "
@@ -92,13 +89,13 @@ def read_kept_state(query: Query) -> KeptState:
     is_called = any(node.kind in PYTHON or BY_CODE.fullmatch(node.kind) for node in root.walk())
     functions = function_digests(plans.python_functions(query.frame)) if is_called else {}
     columns = TracedColumns(root, source_prefixes(root, analysed, query.lines), functions)
-    found = (_operator(node, columns) for node in root.walk() if _is_stateful(node))
+    found = (_operator(node, columns) for node in root.walk() if is_stateful(node))
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None), zone)
 
 
 def keeps_state(root: Node) -> bool:
     """Whether a query keeps any, by its analysed plan."""
-    return any(map(_is_stateful, root.walk()))
+    return any(map(is_stateful, root.walk()))
 
 
 def check_kept_state(now: KeptState, seen: Survey) -> None:
@@ -185,14 +182,6 @@ def _reader(session: SparkSession) -> str:
     return f"{_FORM}, Spark {session.version}, Python {'.'.join(map(str, sys.version_info[:2]))}{where}"
 
 
-def _is_stateful(node: Node) -> bool:
-    return _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)
-
-
-def _has_stream(node: Node) -> bool:
-    return any(map(is_streaming_leaf, node.walk()))
-
-
 @dataclass(frozen=True)
 class _Kept:
     what: str
@@ -242,7 +231,7 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
         return _Kept(node.kind, keys, [], _times(node, columns) if node.kind != "Deduplicate" else [])
     if node.kind == "Distinct":
         return _Kept(node.kind, columns.outputs(node, _key), [])
-    if node.kind == "Join" and all(map(_has_stream, node.children)):
+    if node.kind == "Join" and all(map(has_stream, node.children)):
         kind, *written = split(node.rest.strip())
         rows = [column for side in node.children for column in _row(side, columns)]
         return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), rows)

@@ -21,8 +21,6 @@ DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 """Operators that keep one row of each key; their first list has the keys."""
 PYTHON = {"ArrowEvalPython", "BatchEvalPython"}
 """Operators that call functions in Python: their lists are the calls, and the columns of the results."""
-BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
-"""Operators whose state is what code of the user's says."""
 _KEEPS_COLUMNS = {
     *("CollectMetrics", "Distinct", "EventTimeWatermark", "Filter", "GlobalLimit", "LocalLimit", "Repartition"),
     *("RepartitionByExpression", "ResolvedHint", "Sort", "SubqueryAlias", "View"),

@@ -19,6 +19,9 @@ PASSING = re.compile(
 """What else an expression may have that is: objects, time zones, seeds, times and run ids."""
 _TAKEN_OUT = re.compile(r"\b_(?:common_expr|gen_alias)_\d+")
 """What Spark calls an expression that it computes before an operator, by numbers of the session's."""
+BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
+"""Operators whose state is what code of the user's says."""
+_STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{BY_CODE.pattern}")
 _LEVEL = 3
 """How many characters one level of the tree is wide."""
 
@@ -93,3 +96,18 @@ def digest_of(nodes: Iterable[Node]) -> str:
     """
     found = repr(without_numbers((node for node in nodes if node.kind != "CollectMetrics"), _NAMED))
     return hashlib.sha256(_TAKEN_OUT.sub("?", found).encode()).hexdigest()[:16]
+
+
+def is_streaming_leaf(node: Node) -> bool:
+    """Whether a node is a stream that the query reads."""
+    return not node.children and node.kind.startswith("Streaming")
+
+
+def has_stream(node: Node) -> bool:
+    """Whether a stream is below a node, or is it."""
+    return any(map(is_streaming_leaf, node.walk()))
+
+
+def is_stateful(node: Node) -> bool:
+    """Whether an operator may keep state: it is of a kind that does, and a stream is below it."""
+    return _STATEFUL.fullmatch(node.kind) is not None and has_stream(node)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
-from sluice.foreign_code import error_line, is_failure
 from sluice.home import SourceLine
 from sluice.interval import KINDS
 from sluice.locations import spark_location
@@ -20,11 +19,13 @@ from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink
 from sluice.sinks.row_contract import RowSink
+from sluice.sinks.several import SeveralSinks
 from sluice.sources.contract import FolderTypedSource, Slice
 from sluice.spark.classic_plan import ClassicPlans, newest_batch
 from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
+from sluice.spark.divided_query import divided_results
 from sluice.spark.function_packing import pack_functions
 from sluice.spark.merge_keys import check_merge_keys
 from sluice.spark.partition_times import check_times, has_hours_twice
@@ -36,6 +37,7 @@ from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
 from sluice.spark.timers import has_timers, next_timer_ms
 from sluice.spark.transform import SqlTransform, load_transform
+from sluice.spark.transform_call import call_transform
 from sluice.spark_setting import spark_setting
 from sluice.sql_text import string_literal
 from sluice.storage import Storage
@@ -87,6 +89,8 @@ class Query:
     """What it was made of, as it was read then; None for a function."""
     frames: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
     """By source, what was read of it."""
+    results: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
+    """By each of several sinks, its result; the query itself gives the rows of the source, as they are read."""
 
     def start(self, checkpoint: str, *, trigger: StartTrigger) -> StreamingQuery:
         """Start it."""
@@ -122,6 +126,12 @@ class Query:
         if self.write is not None or not isinstance(self.stream.sink, BatchSink):
             return self.write
         return self.stream.sink.batch_function(self.project.load_function)
+
+    @property
+    def outputs(self) -> Sequence[tuple[Stream, DataFrame]]:
+        """What it writes: the stream, as it would be with the sink alone, and the result for that one."""
+        streams = self.stream.outputs
+        return [(streams[name], frame) for name, frame in self.results.items()] or [(self.stream, self.frame)]
 
     @property
     def knows_files(self) -> bool:
@@ -171,8 +181,11 @@ class Query:
         return next_timer_ms(self.frame.sparkSession, checkpoint, storage=storage)
 
     def explain(self) -> str | None:
-        """See `explain_frame`."""
-        return explain_frame(self.frame)
+        """See `explain_frame`; with several sinks, the plan of each one's result."""
+        if not self.results:
+            return explain_frame(self.frame)
+        texts = {name: explain_frame(result) for name, result in self.results.items()}
+        return "\n".join(f"sink `{name}`:\n{text}" for name, text in texts.items() if text is not None) or None
 
     def _load_sink_function(self, reference: str) -> Any:
         function = self.project.load_function(reference)
@@ -223,11 +236,13 @@ def build_query(
     for function in functions[1:]:
         stream.sink.check_function(function)
     note_query(project, functions, plans, frames)
-    frame = _call(transform, frames, place)
-    note_query(project, functions, plans, {**frames, "": frame})
+    is_divided = isinstance(stream.sink, SeveralSinks)
+    results = divided_results(stream, transform, frames, plans, place) if is_divided else {}
+    frame = next(iter(frames.values())) if is_divided else call_transform(transform, frames, place)
+    note_query(project, functions, plans, {**frames, **(results or {"": frame})})
     if len(plans.watermarks(frame)) > 1:
         with plans.observing():
-            frame = _call(transform, frames, place)
+            frame = call_transform(transform, frames, place)
         _check_watermarks(plans.watermarks(frame), place)
     try:
         plans.check_stream(frame, stream.output_mode)
@@ -239,6 +254,8 @@ def build_query(
         ) from exc
     analysed = plans.analysed_text(frame)
     _check_recursion(analysed, place)
+    for name, result in results.items():
+        _check_partition_columns(project, stream.outputs[name], result)
     _check_partition_columns(project, stream, frame)
     check_merge_keys(stream, frame, plans)
     _check_interval_column(stream, frame)
@@ -256,7 +273,8 @@ def build_query(
     }
     sql = transform.sql if isinstance(transform, SqlTransform) else None
     timers = has_timers(parse_plan(analysed))
-    return Query(project, stream, frame, lines, timers, plans.watermarks(frame), folders, sql=sql, frames=frames)
+    watermarks = plans.watermarks(frame)
+    return Query(project, stream, frame, lines, timers, watermarks, folders, sql=sql, frames=frames, results=results)
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
@@ -275,7 +293,7 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     pack_functions(project, transform, session)
     frames = {name: read_slice(stream, name, session, taken[name]) for name in stream.sources}
     note_query(project, [transform], plans, frames)
-    frame = _call(transform, frames, place)
+    frame = call_transform(transform, frames, place)
     note_query(project, [transform], plans, {**frames, "": frame})
     _check_interval_column(stream, frame)
     try:
@@ -385,41 +403,6 @@ def _check_interval_column(stream: Stream, frame: DataFrame) -> None:
     what = f"of type {kinds[column]}" if column in kinds else "no column of the result"
     meant = f"did you mean `{near[0]}`?" if near else f"name a date or time column; the result has: {', '.join(kinds)}"
     raise DeclarationError(f"`interval_column` is `{column}`, which is {what}", where=stream.place, remedy=meant)
-
-
-def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame:
-    from pyspark.sql import DataFrame
-
-    try:
-        result = transform(**frames)
-        is_stream = isinstance(result, DataFrame) and result.isStreaming
-    except BaseException as exc:
-        if not is_failure(exc):
-            raise
-        raise DeclarationError(
-            f"the transform fails: {spark_message(exc)}",
-            where=_line_of(transform, exc) or place,
-            remedy="correct the transform",
-        ) from exc
-    if not isinstance(result, DataFrame):
-        raise DeclarationError(
-            f"the transform returns {type(result).__name__}, not a DataFrame", where=place, remedy="return the result"
-        )
-    if not is_stream and any(frame.isStreaming for frame in frames.values()):
-        raise DeclarationError(
-            "the transform returns a DataFrame that is no stream",
-            where=place,
-            remedy="build the result from the sources, without collecting or reading them again",
-        )
-    return result
-
-
-def _line_of(transform: Any, exc: BaseException) -> str | None:
-    """Where in a transform something has failed; None where it does not tell."""
-    if isinstance(transform, SqlTransform):
-        return transform.line_of(exc)
-    code = getattr(transform, "__code__", None)
-    return None if code is None else error_line(exc, code.co_filename)
 
 
 def _place(transform: Any, stream: Stream) -> str:

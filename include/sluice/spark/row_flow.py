@@ -24,6 +24,9 @@ _SOME = {"Filter", "Sample"}
 
 def row_flow(query: Query) -> RowFlow | None:
     """What becomes of a row; None where it may become several, or a part of one, or where that is not known."""
+    if query.results:
+        # Each sink gets what it gets.
+        return None
     sources = [line.source for line in query.lines]
     if len(set(sources)) < len(sources):
         # Spark counts such a source once or twice, by how it reads it.

@@ -20,7 +20,7 @@ from sluice.spark.plan_columns import (
     output_columns,
     split,
 )
-from sluice.spark.plan_tree import PASSING, TAGGED, Node, without_numbers
+from sluice.spark.plan_tree import PASSING, TAGGED, Node, is_streaming_leaf, without_numbers
 
 MARK = "`"
 """What stands before and behind a column in an expression that is spelled: a literal may be of the same letters."""
@@ -288,11 +288,6 @@ def _subqueries(node: Node) -> list[str]:
 
 def _digest(found: object) -> str:
     return f"~{hashlib.sha256(repr(found).encode()).hexdigest()[:8]}"
-
-
-def is_streaming_leaf(node: Node) -> bool:
-    """Whether a node is a stream that the query reads."""
-    return not node.children and node.kind.startswith("Streaming")
 
 
 def source_prefixes(root: Node, analysed: Node, lines: Sequence[SourceLine]) -> dict[int, str]:

@@ -1,0 +1,33 @@
+"""A batch that was divided between several sinks, and the sinks that are declared by now."""
+
+from __future__ import annotations
+
+from sluice.errors import Problem
+from sluice.gate.decided_batch import Division
+from sluice.project import Project
+from sluice.sinks.contract import Sink
+from sluice.sinks.several import SeveralSinks
+
+
+def moved_sink(project: Project, sink: Sink, division: Division) -> Problem | None:
+    """Why a batch can't be finished with the sinks that are declared; None when it can.
+
+    Args:
+        project: Whose folder places are told from.
+        sink: What the stream declares.
+        division: What was decided of the batch.
+    """
+    parts = sink.parts if isinstance(sink, SeveralSinks) else {}
+    now = {name: project.place(part.location or "") for name, part in parts.items()}
+    then = {name: part.place for name, part in division.parts.items()}
+    if now == then:
+        return None
+    changed = next(name for name in {**then, **now} if then.get(name) != now.get(name))
+    return Problem(
+        code="SINKS_CHANGED",
+        file=sink.location or sink.kind,
+        cause=f"batch {division.batch_id} was divided by run {division.run_id} with sink `{changed}` at"
+        f" {then.get(changed) or 'no place'}; declared is {now.get(changed) or 'none'}",
+        consequence="some of its sinks may have their part already, and another would never get its own",
+        remedy="declare the sinks as they were, run the stream once, and change them then",
+    )

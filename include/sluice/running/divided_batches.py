@@ -1,0 +1,212 @@
+"""Batches that go into several sinks: read once, staged and decided once, then written sink by sink.
+
+A driver that dies between two of them leaves a batch that some of them have. The next one writes the others from what
+was staged: today's transform decides nothing of it. The first sink is written last, so a batch that it holds is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sluice.errors import BatchFailedError, SluiceError
+from sluice.gate.decided_batch import (
+    Division,
+    Part,
+    check_counts,
+    check_staged,
+    discard,
+    forget,
+    forget_batches_before,
+    put_staged,
+    read_staged,
+    staged_files,
+    staged_folder,
+)
+from sluice.locations import join, spark_location
+from sluice.planning.divided_sinks import moved_sink
+from sluice.running.known_generation import KnownGeneration
+from sluice.runs.lease import Lease
+from sluice.runs.record import BatchRecord
+from sluice.sinks.contract import BatchSink, SinkBatch
+from sluice.sinks.several import SeveralSinks
+from sluice.spark.query import Query, run_through, spark_failed
+from sluice.spark.transform import load_transform
+from sluice.spark.transform_call import call_for_sinks
+from sluice.sql_text import identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SINK = "sink"
+"""The column of a staged file that has the number of the sink that a row goes to."""
+_READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever the session says: a staged file that is gone must not go unseen."""
+_BEGUN = (
+    "another sink has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
+    " table take it, by its columns, types and constraints"
+)
+_NOT_BEGUN = "no sink has any row of the batch: the next run decides it anew"
+"""What becomes of a batch that a sink has refused."""
+
+
+@dataclass
+class DividedBatches:
+    """Writes the batches of one run."""
+
+    query: Query
+    sink: SeveralSinks
+    known: KnownGeneration
+    lease: Lease
+    run_id: str
+    _divisions: dict[int, Division] = field(default_factory=dict)
+    """Those of this run, by batch: what Spark decides is told of once all of it is done."""
+
+    def is_possible(self) -> bool:
+        """Whether the sinks take the next batch so: Spark has no other way."""
+        return True
+
+    def write(self, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> None:
+        """Write a batch.
+
+        Args:
+            note: Called with the batch's id once its rows are computed, and before they count.
+            frame: The rows of the source.
+            batch_id: Its id.
+        """
+        division = read_staged(self.known.home, self._generation, batch_id, Division)
+        if division is None:
+            division = self._decided(note, frame, batch_id)
+        else:
+            run_through(frame)
+        self.lease.check()
+        self._divisions[batch_id] = division
+        self._publish(division, frame.sparkSession)
+
+    def told(self, batch: BatchRecord) -> BatchRecord:
+        """A batch's record with how many rows each sink got, and who decided it; as it is where nothing tells that."""
+        division = self._divisions.get(batch.batch_id)
+        division = division or read_staged(self.known.home, self._generation, batch.batch_id, Division)
+        if division is None:
+            return batch
+        rows = {name: part.rows for name, part in division.parts.items()}
+        by = None if division.run_id == self.run_id else division.run_id
+        return msgspec.structs.replace(batch, rows_by_sink=rows, output_rows=sum(rows.values()), decided_by=by)
+
+    @property
+    def _generation(self) -> int:
+        return self.known.generation.generation
+
+    def _decided(self, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> Division:
+        """Compute a batch, stage what each sink gets, and put down that this counts."""
+        home = self.known.home
+        forget_batches_before(home, self._generation, batch_id)
+        # Every result reads it.
+        rows = frame.localCheckpoint()
+        results = self._results(rows)
+        name = f"{batch_id}-{self.lease.token}"
+        folder = join(staged_folder(home, self._generation), name)
+        try:
+            _tagged(results).write.mode("overwrite").parquet(spark_location(folder))
+            home.storage.make_durable(folder)
+            note(batch_id)
+            self.lease.check()
+        except SluiceError:
+            discard(home, self._generation, name)
+            raise
+        types = {sink: result.schema.json() for sink, result in results.items()}
+        counts = self._counts(frame.sparkSession, name, types)
+        project = self.query.project
+        parts = {
+            sink: Part(
+                place=project.place(self.sink.parts[sink].location or ""), row_type=types[sink], rows=counts[sink]
+            )
+            for sink in results
+        }
+        division = Division(
+            batch_id=batch_id,
+            query_id=self.known.generation.query_id,
+            run_id=self.run_id,
+            folder=name,
+            files=staged_files(home, folder),
+            parts=parts,
+        )
+        return put_staged(home, self._generation, division)
+
+    def _results(self, rows: DataFrame) -> Mapping[str, DataFrame]:
+        stream = self.query.stream
+        (source,) = stream.sources
+        transform = load_transform(self.query.project, stream)
+        return call_for_sinks(transform, {source: rows}, f"stream `{stream.name}`", self.sink.parts)
+
+    def _counts(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> dict[str, int]:
+        found = self._read(session, folder, types).groupBy(_SINK).count().collect()
+        counts = {row[_SINK]: int(row["count"]) for row in found}
+        return {sink: counts.get(number, 0) for number, sink in enumerate(types)}
+
+    def _publish(self, division: Division, session: SparkSession) -> None:
+        """Write what was staged into the sinks that have not got it yet, the first of them last."""
+        home, storage = self.known.home, self.known.home.storage
+        check_counts(home, self._generation, division)
+        if (problem := moved_sink(self.query.project, self.sink, division)) is not None:
+            raise BatchFailedError(problem.cause, where=problem.file, remedy=problem.remedy)
+        types = {name: part.row_type for name, part in division.parts.items()}
+        numbers = {name: number for number, name in enumerate(types)}
+        is_begun = False
+        for name in self.sink.written_order:
+            sink, part = self.sink.parts[name], division.parts[name]
+            state = sink.state(division.query_id, storage=storage)
+            is_begun = is_begun or state.holds(division.batch_id)
+            if state.holds(division.batch_id) or (part.rows == 0 and state.exists):
+                # A commit without rows is worth its time only to make a table, so that it can be read.
+                continue
+            check_staged(home, self._generation, division)
+            self.lease.check()
+            staged = self._read(session, division.folder, types).where(f"{_SINK} = {numbers[name]}")
+            self._write_part(sink, staged.select(f"{_row(numbers[name])}.*"), division, is_begun=is_begun)
+            is_begun = True
+
+    def _write_part(self, sink: BatchSink, rows: DataFrame, division: Division, *, is_begun: bool) -> None:
+        project, home = self.query.project, self.known.home
+        batch = SinkBatch(division.query_id, division.batch_id, "append", self.lease.token)
+        try:
+            sink.write_batch(rows, batch, load_function=project.load_function, storage=home.storage)
+        except SluiceError:
+            raise
+        except Exception as exc:
+            if not is_begun and sink.is_idempotent:
+                self.lease.check()
+                forget(home, self._generation, division.batch_id)
+            consequence = _BEGUN if is_begun or not sink.is_idempotent else _NOT_BEGUN
+            raise spark_failed(exc, where=sink.location or sink.kind, consequence=consequence) from exc
+
+    def _read(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> DataFrame:
+        from pyspark.sql.types import IntegerType, StructType
+
+        schema = StructType().add(_SINK, IntegerType())
+        for number, row_type in enumerate(types.values()):
+            schema = schema.add(_row(number), StructType.fromJson(msgspec.json.decode(row_type)))
+        location = spark_location(join(staged_folder(self.known.home, self._generation), folder))
+        return session.read.options(**_READ_ALL).schema(schema).parquet(location)
+
+
+def _row(number: int) -> str:
+    """The column of a staged file that has the rows of a sink, as structs."""
+    return f"row_{number}"
+
+
+def _tagged(results: Mapping[str, DataFrame]) -> DataFrame:
+    """All results as one, which is computed in one job: at one time, as a batch of a stream is."""
+    from pyspark.sql import functions
+
+    tagged = []
+    for number, result in enumerate(results.values()):
+        row = functions.expr(f"struct({', '.join(map(identifier, result.columns))})")
+        tagged.append(result.select(functions.lit(number).alias(_SINK), row.alias(_row(number))))
+    found = tagged[0]
+    for other in tagged[1:]:
+        found = found.unionByName(other, allowMissingColumns=True)
+    return found

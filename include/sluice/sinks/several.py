@@ -1,0 +1,199 @@
+"""Several sinks that get what one read gives: the first is written last, and tells which batches are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from sluice.errors import DeclarationError
+from sluice.locations import same_for_every_name
+from sluice.sinks.contract import (
+    BatchOutcome,
+    BatchSink,
+    FunctionLoader,
+    KeyedSink,
+    OutputMode,
+    Sink,
+    SinkBatch,
+    SinkState,
+    SinkUse,
+    Unknown,
+)
+from sluice.sinks.splitting import SplittingSink
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True)
+class SeveralSinks(BatchSink):
+    """Declared by `Stream(sinks={...})`."""
+
+    kind: ClassVar[str] = "several"
+    output_modes: ClassVar[tuple[OutputMode, ...]] = ("append",)
+    is_idempotent: ClassVar[bool] = True
+    live_kinds: ClassVar[tuple[str, ...]] = ()
+    needs_delta: ClassVar[bool] = True
+    needs_own_spark: ClassVar[bool] = True
+
+    parts: Mapping[str, BatchSink]
+    """The sinks by their names, in the order in which they are declared."""
+
+    @property
+    def main(self) -> BatchSink:
+        """The one that is written last: what it holds, the others hold."""
+        return next(iter(self.parts.values()))
+
+    @property
+    def others(self) -> Mapping[str, BatchSink]:
+        """The ones that are written before it."""
+        return dict(list(self.parts.items())[1:])
+
+    @property
+    def is_fenced(self) -> bool:
+        # The transaction of a batch is that of one table alone.
+        return False
+
+    @property
+    def named(self) -> str:
+        return "a stream with several sinks"
+
+    @property
+    def needs_jars(self) -> bool:
+        return True
+
+    @property
+    def step(self) -> str:
+        return f"write the rows of all sinks aside, then {', '.join(f'`{name}`' for name in self.written_order)}"
+
+    @property
+    def written_order(self) -> tuple[str, ...]:
+        """The names of the sinks, in the order in which a batch is written into them."""
+        first, *others = self.parts
+        return (*others, first)
+
+    @property
+    def replace_obstacle(self) -> str:
+        return f"{self.named} can't have the rows of an interval replaced: one could have the new ones without the rest"
+
+    @property
+    def split_obstacle(self) -> tuple[str, str]:
+        return "its sinks get what the transform gives each", "give a sink to the rows that are to be kept elsewhere"
+
+    @property
+    def form(self) -> str:
+        return ", ".join(f"{name}: {part.form}" for name, part in self.parts.items())
+
+    @property
+    def location(self) -> str | None:
+        return self.main.location
+
+    @property
+    def side_tables(self) -> Mapping[str, str]:
+        return {f"sink `{name}`": part.location for name, part in self.others.items() if part.location is not None}
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        raise TypeError(self.named)  # pragma: no cover - Spark has none
+
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
+        raise TypeError(self.named)  # pragma: no cover - each gets rows of its own
+
+    def resolved(self, project_root: str) -> SeveralSinks:
+        found = replace(self, parts={name: part.resolved(project_root) for name, part in self.parts.items()})
+        _check_apart(found.parts)
+        return found
+
+    def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
+        for name, part in self.parts.items():
+            part.check_settings(conf, place=f"{place} `{name}`")
+
+    def check_table(self, use: SinkUse) -> None:
+        for part in self.parts.values():
+            part.check_table(use)
+
+    def clash(self, other: Sink, stream: str) -> None:
+        return None
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        found = {name: part.state(query_id, storage=storage) for name, part in self.parts.items()}
+        tables = {name: found[name] for name, part in self.parts.items() if part.is_idempotent}
+        identities = {name: state.identity for name, state in tables.items()}
+        is_whole = None not in identities.values()
+        return replace(
+            next(iter(found.values())),
+            exists=any(state.exists for state in tables.values()),
+            identity=", ".join(f"{name} {identity}" for name, identity in identities.items()) if is_whole else None,
+            forgotten=next((state.forgotten for state in tables.values() if state.forgotten), None),
+            forgetful=next((state.forgetful for state in tables.values() if state.forgetful), None),
+            opened=None,
+        )
+
+    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
+        for part in self.parts.values():
+            yield from part.streaming_queries(storage=storage)
+
+    def why_unknown(
+        self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
+    ) -> Unknown | None:
+        for part in self.parts.values():
+            # Some may have a batch that others have not got yet.
+            if not part.state(application, storage=storage).holds(version):
+                unknown = part.why_unknown(application, version, since_ms, storage=storage)
+                if unknown is not None:
+                    return unknown
+        return None
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        found = self.main.outcome(query_id, batch_id, storage=storage)
+        # How many rows there were for all of them, what was decided of the batch tells.
+        return None if found is None else BatchOutcome(None, found.version)
+
+
+def several(sinks: Mapping[str, object], *, place: str) -> SeveralSinks:
+    """The sinks of a stream that has more than one.
+
+    Args:
+        sinks: What is declared, by name.
+        place: The stream, for messages.
+
+    Raises:
+        DeclarationError: One is no sink, or none that can be written beside others.
+    """
+    parts: dict[str, BatchSink] = {}
+    for name, sink in sinks.items():
+        if not isinstance(sink, BatchSink) or isinstance(sink, KeyedSink) or sink.function is not None:
+            what = sink.named if isinstance(sink, Sink) else "no sink"
+            raise DeclarationError(
+                f"sink `{name}` is {what}, which can't be one of several",
+                where=place,
+                remedy="use a Delta table without keys or a topic of Kafka; a stream that follows one of its tables"
+                " can write any other",
+            )
+        parts[name] = sink
+    first = next(iter(parts))
+    if not isinstance(parts[first], SplittingSink):
+        raise DeclarationError(
+            f"the first of `sinks`, `{first}`, is {parts[first].named}, which does not tell what batches it holds",
+            where=place,
+            remedy="put a Delta table first: it is written last, and a batch that it holds is done",
+        )
+    _check_apart(parts)
+    return SeveralSinks(parts)
+
+
+def _check_apart(parts: Mapping[str, BatchSink]) -> None:
+    places: dict[object, str] = {}
+    for name, part in parts.items():
+        if part.location is None:
+            continue
+        if (other := places.setdefault(same_for_every_name(part.location), name)) != name:
+            raise DeclarationError(
+                f"the sinks `{other}` and `{name}` write to the same place",
+                where=part.location,
+                remedy="give each a place of its own; or make one result of both in the transform",
+            )

@@ -1,0 +1,250 @@
+"""Several sinks of one read: each row is where the transform sent it, once, whatever was killed and edited."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError, RefusedError
+from sluice.planning.planner import Limits
+from sluice.spark.left_behind import forget_tables
+from tests.campaign import rarely
+from tests.spark.lab import NO_LIMITS, Lab, rows, write_files
+from tests.spark.power_cuts import Cut, power_cut
+
+pytestmark = pytest.mark.spark
+
+Rows = list[tuple[Any, ...]]
+
+
+def by_parity(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n.where("id % 2 = 0"), "odd": n.where("id % 2 = 1").selectExpr("id", "v", "id * 10 AS tens")}
+
+
+def exchanged(n: DataFrame) -> dict[str, DataFrame]:
+    """As if somebody had edited it."""
+    return {"even": n.where("id % 2 = 1"), "odd": n.where("id % 2 = 0").selectExpr("id", "v", "id * 10 AS tens")}
+
+
+def by_time(n: DataFrame) -> dict[str, DataFrame]:
+    """Which rows go where depends on the very time at which they are computed."""
+    is_even = F.expr("unix_micros(current_timestamp()) % 2 = 0")
+    odd = n.where(~is_even).selectExpr("id", "v", "id * 10 AS tens")
+    return {"even": n.where(is_even), "odd": odd}
+
+
+def one_result(n: DataFrame) -> DataFrame:
+    return n
+
+
+def another_name(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "rest": n}
+
+
+def counted(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "odd": n.groupBy("v").count()}
+
+
+def limited(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "odd": n.limit(3)}
+
+
+def hidden(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "odd": n.selectExpr("id", "_metadata.file_name AS file")}
+
+
+def collected(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "odd": n.sparkSession.range(3)}
+
+
+def with_table(n: DataFrame) -> dict[str, DataFrame]:
+    """Joins a table, of which another process may make another one between a kill and its resume."""
+    names = n.sparkSession.read.format("delta").load(DIMENSION[0])
+    joined = n.join(names, "id", "left")
+    return {"even": joined.where("name IS NOT NULL").drop("name"), "odd": joined.where("name IS NULL")}
+
+
+DIMENSION: list[str] = []
+
+
+def declared(transform: str = "by_parity", **its: Any) -> Stream:
+    source = sources.files("in", format="json", schema="id bigint, v string", max_files_per_batch=1)
+    known: dict[str, Any] = {
+        "name": "s",
+        "sources": {"n": source},
+        "sinks": {"even": sinks.delta("even"), "odd": sinks.delta("odd", partition_by="v")},
+    }
+    return Stream(**known | {"transform": f"{__name__}:{transform}"} | its)
+
+
+def arrive(lab: Lab, number: int, *ids: int) -> None:
+    lines = "\n".join(json.dumps({"id": one, "v": "x"}) for one in ids)
+    write_files(lab.root / "in", {f"{number:04d}.json": lines}, first=number)
+
+
+def ids(lab: Lab, table: str) -> list[int]:
+    return sorted(row[0] for row in rows(lab.spark_table(table).select("id")))
+
+
+def killed(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> None:
+    """Let the power go at a write."""
+    with power_cut(cut, lab.root) as writes, pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is by then
+        lab.run(stream, limits)
+    assert writes.at is not None
+    for query in lab.spark.streams.active:
+        query.stop()
+    forget_tables(lab.spark)
+    for leases in (lab.root / "home").rglob("leases"):
+        leases.rename(leases.with_name(f"earlier {len(list(leases.parent.iterdir()))}"))
+
+
+@pytest.mark.parametrize("strategy", ["exact", "drain"])
+def test_each_gets_its_rows(lab: Lab, strategy: Any) -> None:
+    """Read once, and told of each by its own count; a batch of which one gets nothing makes it no commit."""
+    arrive(lab, 0, 1, 2, 3)
+    arrive(lab, 1, 4, 6)
+    record = lab.run(declared(), Limits(strategy=strategy))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2, 4, 6], [1, 3])
+    assert rows(lab.spark_table("odd")) == [(1, "x", 10), (3, "x", 30)]
+    assert [batch.rows_by_sink for batch in record.batches] == [{"even": 1, "odd": 2}, {"even": 2, "odd": 0}]
+    assert [batch.input_rows for batch in record.batches] == [3, 2]
+    assert [batch.output_rows for batch in record.batches] == [3, 2]
+    assert DeltaTable(str(lab.root / "odd")).version() == 0
+    assert lab.plan(declared()).verdict == "skip"
+    assert not list((lab.root / "home" / "s" / "staged").rglob("*.parquet"))
+
+
+WRITES = {
+    "staged": Cut("parquet home/s/staged", 1, "after"),
+    "half of what is staged": Cut("parquet home/s/staged", 1, "middle"),
+    "not decided": Cut("put_if_absent home/s/staged", 1, "before"),
+    "decided": Cut("put_if_absent home/s/staged", 1, "after"),
+    "before the other sink": Cut("commit odd", 1, "before"),
+    "behind the other sink": Cut("commit odd", 1, "after"),
+    "before the first sink": Cut("commit even", 1, "before"),
+    "behind the first sink": Cut("commit even", 1, "after"),
+    "not forgotten": Cut("delete home/s/staged", 1, "before"),
+}
+UNDECIDED = {"staged", "half of what is staged", "not decided"}
+
+
+@pytest.mark.parametrize("at", WRITES)
+def test_killed_and_edited(lab: Lab, at: str) -> None:
+    """What was decided before the kill counts, and what was not is decided by the edited transform."""
+    arrive(lab, 0, 1, 2, 3)
+    lab.run(declared())
+    arrive(lab, 1, 4, 5, 7)
+    killed(lab, declared(), WRITES[at])
+    record = lab.run(declared("exchanged"))
+    even, odd = ([5, 7], [4]) if at in UNDECIDED else ([4], [5, 7])
+    assert (ids(lab, "even"), ids(lab, "odd")) == (sorted([2, *even]), sorted([1, 3, *odd]))
+    assert [batch.decided_by is not None for batch in record.batches] == [at not in UNDECIDED][: len(record.batches)]
+    arrive(lab, 2, 8, 9)
+    lab.run(declared())
+    assert (ids(lab, "even"), ids(lab, "odd")) == (sorted([2, 8, *even]), sorted([1, 3, 9, *odd]))
+
+
+@pytest.mark.parametrize("at", ["behind the other sink", *rarely("decided", "before the first sink")])
+def test_a_table_that_changes(lab: Lab, at: str) -> None:
+    """A table that the transform joins is another one by the time of the resume: no row is in both, none in neither."""
+    DIMENSION[:] = [str(lab.root / "names")]
+    lab.spark.sql("SELECT 1L AS id, 'one' AS name").write.format("delta").save(DIMENSION[0])
+    arrive(lab, 0, 1, 2, 3)
+    stream = declared("with_table", sinks={"even": sinks.delta("even"), "odd": sinks.delta("odd")})
+    killed(lab, stream, WRITES[at])
+    lab.spark.sql("SELECT 2L AS id, 'two' AS name").write.format("delta").mode("overwrite").save(DIMENSION[0])
+    lab.run(stream)
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([1], [2, 3])
+
+
+def test_one_time_for_all(lab: Lab) -> None:
+    """The time of a batch is one, whichever sink a row goes to."""
+    for number in range(4):
+        arrive(lab, number, number)
+    lab.run(declared("by_time"))
+    assert sorted([*ids(lab, "even"), *ids(lab, "odd")]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        ("one_result", "the transform returns DataFrame, and the sinks are 'even', 'odd'"),
+        ("another_name", "the transform returns a mapping with 'even', 'rest', and the sinks are 'even', 'odd'"),
+        ("counted", "the result for sink `odd` as a stream"),
+        ("limited", "the result for sink `odd` needs state, and with several sinks each batch is computed by itself"),
+        ("hidden", "with several sinks it gets each batch by itself, with the columns of the source alone"),
+        ("collected", "for sink `odd` the transform returns a DataFrame that is no stream"),
+    ],
+)
+def test_refused(lab: Lab, transform: str, told: str) -> None:
+    """Before anything is written."""
+    arrive(lab, 0, 1, 2)
+    with pytest.raises(DeclarationError, match=re.escape(told)):
+        lab.run(declared(transform))
+    assert not (lab.root / "even").exists()
+    assert not list((lab.root / "home").rglob("offsets/*"))
+
+
+def test_columns_are_checked_for_each(lab: Lab) -> None:
+    """As those of one sink are: before the batch is planned."""
+    lab.spark.sql("SELECT 1L AS id, 'x' AS v, date '2026-01-01' AS tens").write.format("delta").save(
+        str(lab.root / "odd")
+    )
+    arrive(lab, 0, 1, 2)
+    with pytest.raises(DeclarationError, match="tens"):
+        lab.run(declared(sinks={"even": sinks.delta("even"), "odd": sinks.delta("odd")}))
+    assert not (lab.root / "even").exists()
+    with pytest.raises(DeclarationError, match="`partition_by` names `vv`"):
+        lab.run(declared(sinks={"even": sinks.delta("even"), "odd": sinks.delta("rest", partition_by="vv")}))
+
+
+def test_sinks_that_change(lab: Lab) -> None:
+    """A batch that is begun is finished where it was begun; another table, or none, in place of one is refused."""
+    arrive(lab, 0, 1, 2)
+    moved = declared(sinks={"even": sinks.delta("even"), "odd": sinks.delta("elsewhere")})
+    killed(lab, declared(), WRITES["behind the other sink"])
+    with pytest.raises(RefusedError, match=r"was divided by run .* with sink `odd`") as refused:
+        lab.run(moved)
+    assert refused.value.finding.code == "SINKS_CHANGED"
+    lab.run(declared())
+    arrive(lab, 1, 3)
+    with pytest.raises(RefusedError, match="kind") as refused:
+        lab.run(declared("one_result", sinks=None, sink=sinks.delta("even")))
+    assert refused.value.finding.code == "SINK_REPLACED"
+    with pytest.raises(RefusedError, match="there is none"):
+        lab.run(moved)
+    (lab.root / "odd").rename(lab.root / "gone")
+    with pytest.raises(RefusedError, match="there is none"):
+        lab.run(declared())
+    (lab.root / "gone").rename(lab.root / "odd")
+    lab.run(declared())
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1, 3])
+
+
+def test_a_lost_home(lab: Lab) -> None:
+    """Any of the tables tells that there was one."""
+    arrive(lab, 0, 1)
+    lab.run(declared())
+    (lab.root / "home").rename(lab.root / "lost")
+    (lab.root / "even").rename(lab.root / "away")
+    assert lab.plan(declared()).verdict == "refuse"
+
+
+def test_a_table_that_refuses(lab: Lab) -> None:
+    """A table's rule that a row breaks ends the batch before any sink has it; corrected, it is decided anew."""
+    arrive(lab, 0, 1, 2)
+    lab.run(declared())
+    lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'odd'}` ADD CONSTRAINT small CHECK (tens < 45)")
+    arrive(lab, 1, 4, 5)
+    with pytest.raises(Exception, match="no sink has any row of the batch"):
+        lab.run(declared())
+    assert ids(lab, "even") == [2]
+    lab.run(declared("exchanged"))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2, 5], [1, 4])
