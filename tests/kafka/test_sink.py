@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from tests.kafka.topics import Kafka
-from tests.spark.lab import Lab, uncommit, write_numbers
+from tests.spark.lab import Lab, rows, uncommit, write_numbers
+from tests.spark.power_cuts import Cut, power_cut
 
 pytestmark = pytest.mark.spark
 
@@ -113,6 +114,35 @@ def test_a_batch_that_came_again(lab: Lab, kafka: Kafka) -> None:
     found = sent(kafka, topic)
     assert len(found) == 4
     assert len({(key, headers["sluice.batch"]) for key, _, headers in found}) == 2
+
+
+def into_both(n: DataFrame) -> dict[str, DataFrame]:
+    return {"table": n.where("id % 2 = 0"), "topic": records(n.where("id % 2 = 1"))}
+
+
+def into_the_table(n: DataFrame) -> dict[str, DataFrame]:
+    """As if somebody had edited it."""
+    return {"table": n, "topic": records(n.where("false"))}
+
+
+def test_beside_a_table(lab: Lab, kafka: Kafka) -> None:
+    """What the topic was sent of a batch, it is sent again when the table has not got its part; and nothing else."""
+    topic = kafka.topic()
+    known = {"sink": None, "sinks": {"table": sinks.delta("table"), "topic": sinks.kafka(kafka.bootstrap, topic=topic)}}
+    write_numbers(lab.root / "in", 4)
+    with power_cut(Cut("commit table", 1, "before"), lab.root) as writes, pytest.raises(BaseException):  # noqa: B017, PT011
+        lab.run(stream(kafka, None, "into_both", **known))
+    assert writes.at is not None
+    for leases in (lab.root / "home").rglob("leases"):
+        leases.rename(leases.with_name("earlier"))
+
+    record = lab.run(stream(kafka, None, "into_the_table", **known))
+
+    assert sorted(sent(kafka, topic)) == [
+        (key, f'{{"id":{key}}}', {"sluice.batch": "0"}) for key in ("1", "1", "3", "3")
+    ]  # fmt: skip
+    assert rows(lab.spark_table("table")) == [(0,), (2,)]
+    assert [batch.rows_by_sink for batch in record.batches] == [{"table": 2, "topic": 2}]
 
 
 def test_headers_of_ones_own(lab: Lab, kafka: Kafka) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+import shutil
+from typing import Any, get_args
 
 import pytest
 from deltalake import DeltaTable
@@ -15,11 +16,14 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.planning.planner import Limits
 from sluice.spark.left_behind import forget_tables
+from sluice.testing import Bench, Moment, bench
 from tests.campaign import rarely
 from tests.spark.lab import NO_LIMITS, Lab, rows, write_files
 from tests.spark.power_cuts import Cut, power_cut
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+__all__ = ["bench"]
 
 Rows = list[tuple[Any, ...]]
 
@@ -162,6 +166,43 @@ def test_a_table_that_changes(lab: Lab, at: str) -> None:
     lab.spark.sql("SELECT 2L AS id, 'two' AS name").write.format("delta").mode("overwrite").save(DIMENSION[0])
     lab.run(stream)
     assert (ids(lab, "even"), ids(lab, "odd")) == ([1], [2, 3])
+
+
+def test_a_decision_that_is_lost(lab: Lab) -> None:
+    """With one sink ahead of another, nobody knows any more what the other lacks; with none, it is decided anew."""
+    arrive(lab, 0, 1, 2)
+    killed(lab, declared(), WRITES["decided"])
+    shutil.rmtree(lab.root / "home" / "s" / "staged")
+    killed(lab, declared(), WRITES["behind the other sink"])
+    staged = lab.root / "home" / "s" / "staged" / "0001"
+    kept = staged.rename(staged.with_name("kept"))
+    with pytest.raises(RefusedError, match="sink `odd` holds its part of batch 0, sink `even` does not") as refused:
+        lab.run(declared())
+    assert refused.value.finding.code == "DECISION_LOST"
+    shutil.rmtree(staged, ignore_errors=True)
+    kept.rename(staged)
+    for file in (file for file in staged.rglob("*.parquet")):
+        file.unlink()
+    with pytest.raises(RefusedError) as refused:
+        lab.run(declared())
+    assert refused.value.finding.code == "STAGED_ROWS_GONE"
+
+
+def test_in_a_bench(bench: Bench) -> None:
+    """Killed at each of its moments, by way of one after the other."""
+    bench.open(declared())
+    for number, moment in enumerate(get_args(Moment)):
+        bench.add("n", [{"id": number, "v": "x"}])
+        bench.crash(at=moment)
+        bench.restart()
+    bench.check_rows([(0, "x"), (2, "x"), (4, "x")], sink="even")
+    bench.check_rows([{"id": 1, "tens": 10}, {"id": 3, "tens": 30}], sink="odd")
+    bench.add("n", [{"id": 5, "v": "x"}])
+    bench.run()
+    bench.check_new_rows([], sink="even")
+    bench.check_new_rows([{"id": 5}], sink="odd")
+    with pytest.raises(DeclarationError, match="several sinks"):
+        bench.check_rows([])
 
 
 def test_one_time_for_all(lab: Lab) -> None:

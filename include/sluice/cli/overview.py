@@ -159,11 +159,13 @@ def _units(lags: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _described(stream: Stream, file: str) -> dict[str, Any]:
+    several = {name: {"kind": one.sink.kind, "path": one.sink.location} for name, one in stream.outputs.items()}
     return {
         "stream": stream.name,
         "sources": {name: {"kind": source.kind, "path": source.location} for name, source in stream.sources.items()},
         "transform": stream.transform_name,
         "sink": {"kind": stream.sink.kind, "path": stream.sink.location},
+        **({"sinks": several} if several else {}),
         "output_mode": stream.output_mode,
         "file": file,
     }

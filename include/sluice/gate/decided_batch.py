@@ -19,7 +19,7 @@ from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.project import Project
 from sluice.runs.kept_table import Table
-from sluice.sinks.splitting import SplittingSink
+from sluice.sinks.contract import Sink
 
 
 class Staged(Document, frozen=True, kw_only=True):
@@ -238,13 +238,15 @@ def _outdated(decision: Staged, file: str) -> BatchFailedError:
     )
 
 
-def lost_decision(batch_id: int, table: SplittingSink) -> RefusedError:
-    """What to raise where the quarantine has its part of a batch, the sink has not, and nothing tells why."""
+def lost_decision(
+    batch_id: int, table: Sink, *, named: str = "the quarantine", lacks: str = "the sink"
+) -> RefusedError:
+    """What to raise where a table has its part of a batch, the one after it has not, and nothing tells why."""
     return RefusedError(
         Problem(
             code="DECISION_LOST",
             file=table.location or "",
-            cause=f"the quarantine holds its part of batch {batch_id}, the sink does not, and what was decided is gone",
+            cause=f"{named} holds its part of batch {batch_id}, {lacks} does not, and what was decided is gone",
             consequence="decided anew, rows could be in both tables or in neither",
             remedy="restore the folder `staged` of the stream's home",
         )

@@ -62,6 +62,12 @@ def datasets_of(stream: Stream, record: RunRecord) -> dict[str, tuple[Dataset, .
 def outputs_of(stream: Stream, record: RunRecord) -> list[OutputDataset]:
     """What a run writes: its sink, the tables beside it, and the quarantine, if it is declared or has got something."""
     dataset, found = stream.sink.dataset, list[OutputDataset]()
+    if stream.outputs:
+        return [
+            written_dataset(output.sink.dataset, _rows_of(name, record))
+            for name, output in stream.outputs.items()
+            if output.sink.dataset is not None
+        ]
     if dataset is not None:
         rows, version = _written(stream, record)
         output = written_dataset(replace(dataset, version=version), rows)
@@ -159,6 +165,11 @@ def _written(stream: Stream, record: RunRecord) -> tuple[int | None, int | None]
     versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
     rows = known_sum(batch.output_rows for batch in batches) if batches else None
     return rows, max(versions, default=None)
+
+
+def _rows_of(sink: str, record: RunRecord) -> int | None:
+    """How many rows one of several sinks got; None for what is not known."""
+    return known_sum(batch.rows_by_sink.get(sink) for batch in record.batches) if record.batches else None
 
 
 def _quarantined(record: RunRecord) -> int:

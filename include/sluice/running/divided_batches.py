@@ -21,6 +21,7 @@ from sluice.gate.decided_batch import (
     discard,
     forget,
     forget_batches_before,
+    lost_decision,
     put_staged,
     read_staged,
     staged_files,
@@ -103,6 +104,7 @@ class DividedBatches:
     def _decided(self, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> Division:
         """Compute a batch, stage what each sink gets, and put down that this counts."""
         home = self.known.home
+        self._check_unbegun(batch_id)
         forget_batches_before(home, self._generation, batch_id)
         # Every result reads it.
         rows = frame.localCheckpoint()
@@ -135,6 +137,12 @@ class DividedBatches:
             parts=parts,
         )
         return put_staged(home, self._generation, division)
+
+    def _check_unbegun(self, batch_id: int) -> None:
+        first = next(iter(self.sink.parts))
+        for name, sink in self.sink.others.items():
+            if sink.state(self.known.generation.query_id, storage=self.known.home.storage).holds(batch_id):
+                raise lost_decision(batch_id, sink, named=f"sink `{name}`", lacks=f"sink `{first}`")
 
     def _results(self, rows: DataFrame) -> Mapping[str, DataFrame]:
         stream = self.query.stream

@@ -170,7 +170,7 @@ def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
     out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
-    out += _counts(batch.rows_by_sink, "in the sinks")
+    out += "".join(f", {rows:,} into {name}" for name, rows in batch.rows_by_sink.items())
     out += f", {batch.quarantined_rows:,} quarantined" if batch.quarantined_rows else ""
     out += f", {batch.dropped_rows:,} dropped" if batch.dropped_rows else ""
     out += f", {batch.late_rows:,} late" if batch.late_rows else ""

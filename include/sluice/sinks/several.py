@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.errors import DeclarationError
 from sluice.locations import same_for_every_name
+from sluice.sinks.bench import BenchSink
 from sluice.sinks.contract import (
     BatchOutcome,
     BatchSink,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SeveralSinks(BatchSink):
+class SeveralSinks(BatchSink, BenchSink):
     """Declared by `Stream(sinks={...})`."""
 
     kind: ClassVar[str] = "several"
@@ -107,6 +108,20 @@ class SeveralSinks(BatchSink):
         found = replace(self, parts={name: part.resolved(project_root) for name, part in self.parts.items()})
         _check_apart(found.parts)
         return found
+
+    def placed(self, place_of: Callable[[str], str], stream: str) -> SeveralSinks:
+        placed: dict[str, BatchSink] = {}
+        for name, part in self.parts.items():
+            found = part.placed(place_of, stream) if isinstance(part, BenchSink) else None
+            if not isinstance(found, BatchSink):
+                raise DeclarationError(
+                    f"sink `{name}` is {part.named}, and a bench does not know where it writes",
+                    where=f"stream `{stream}`",
+                    remedy="open a copy of the stream that has Delta tables alone:"
+                    " bench.open(dataclasses.replace(STREAM, sink=None, sinks={...}))",
+                )
+            placed[name] = found
+        return replace(self, parts=placed)
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         for name, part in self.parts.items():

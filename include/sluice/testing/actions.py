@@ -209,7 +209,7 @@ class Bench:
         """
         __tracebackhide__ = True
         opened, bound = self._opened, _until(until)
-        check_moment(at, opened.stream.sink)
+        check_moment(at, opened.written_last)
         self._note(f"crash {at} of batch {batch}")
         self._is_cut = True
         with self._telling():
@@ -269,29 +269,31 @@ class Bench:
             self._fail(f"the run failed with another error: {told}", because=error)
         return error
 
-    def check_rows(self, expected: object) -> None:
+    def check_rows(self, expected: object, *, sink: str | None = None) -> None:
         """Compare every row of the sink, in any order.
 
         Args:
             expected: Dicts with the columns that count, or tuples of all columns.
+            sink: Which one, by its name, of a stream with several.
 
         Raises:
             AssertionError: Other rows are there.
         """
         __tracebackhide__ = True
-        self._check("rows", self._opened.stream.sink, expected, only_new=False)
+        self._check(_of("rows", sink), self._opened.sink(sink), expected, only_new=False)
 
-    def check_new_rows(self, expected: object) -> None:
+    def check_new_rows(self, expected: object, *, sink: str | None = None) -> None:
         """Compare the rows that the sink has got since it was last checked, in any order.
 
         Args:
             expected: As in `check_rows`.
+            sink: As in `check_rows`.
 
         Raises:
             AssertionError: Other rows have come.
         """
         __tracebackhide__ = True
-        self._check("new rows", self._opened.stream.sink, expected, only_new=True)
+        self._check(_of("new rows", sink), self._opened.sink(sink), expected, only_new=True)
 
     def check_quarantine(self, expected: object) -> None:
         """Compare the rows that the suite has put into quarantine.
@@ -457,3 +459,7 @@ def _store_conf(name: str | None) -> Mapping[str, str]:
             remedy=f"there are: {', '.join(STATE_STORES)}",
         )
     return STATE_STORES[name]
+
+
+def _of(what: str, sink: str | None) -> str:
+    return what if sink is None else f"{what} of sink `{sink}`"

@@ -21,6 +21,7 @@ from sluice.runs.record import RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import Sink
+from sluice.sinks.several import SeveralSinks
 from sluice.sources.contract import Bound
 from sluice.spark.left_behind import forget_state, forget_tables
 from sluice.spark.query import build_query
@@ -89,14 +90,13 @@ class OpenedStream:
         Raises:
             SluiceError: The run failed before it.
         """
-        generation, sink = self.home.current_generation(), self.stream.sink
-        checkpoint = self.checkpoint
+        generation, checkpoint = self.home.current_generation(), self.checkpoint
         kill = Kill(
             moment=at,
             nth=batch,
             root=Path(self.project.home).parent,
             checkpoint=self.home.checkpoint_location(generation),
-            sink=sink,
+            sink=self.written_last,
             holds=lambda batch_id: self._sink_holds(generation, batch_id),
             pending=checkpoint.planned_id if checkpoint.is_pending else None,
         )
@@ -117,7 +117,29 @@ class OpenedStream:
     def rows(self, sink: Sink) -> tuple[StructType | None, list[dict[str, Any]]]:
         """The columns and the rows of its sink, or of its quarantine; see `read_rows`."""
         only_newest = self.stream.output_mode == "complete"
-        return read_rows(sink, self.session, self._result, only_newest=only_newest)
+        return read_rows(sink, self.session, lambda: self._result(sink), only_newest=only_newest)
+
+    @property
+    def written_last(self) -> Sink:
+        """Its sink; of several, the one that has a batch once all have it."""
+        sink = self.stream.sink
+        return sink.main if isinstance(sink, SeveralSinks) else sink
+
+    def sink(self, name: str | None) -> Sink:
+        """Its sink, or the one of several that has a name.
+
+        Raises:
+            DeclarationError: It has no such sink, or several and none is named.
+        """
+        sink = self.stream.sink
+        parts = sink.parts if isinstance(sink, SeveralSinks) else {}
+        if (name is None) != bool(parts) and (name is None or name in parts):
+            return sink if name is None else parts[name]
+        raise DeclarationError(
+            f"it has no sink `{name}`" if name is not None else "it has several sinks",
+            where=self.stream.place,
+            remedy=f"name one: sink={' or '.join(map(repr, parts))}" if parts else "leave `sink` out",
+        )
 
     @property
     def quarantine(self) -> Sink:
@@ -152,7 +174,9 @@ class OpenedStream:
     @contextmanager
     def _stamping(self) -> Iterator[None]:
         """Give the commits of a run the time of the bench, and let the next run be later."""
-        tables = [sink for sink in (self.stream.sink, self.stream.quarantine_table) if isinstance(sink, ReadBackSink)]
+        sink, quarantine = self.stream.sink, self.stream.quarantine_table
+        written = sink.parts.values() if isinstance(sink, SeveralSinks) else (sink, quarantine)
+        tables = [table for table in written if isinstance(table, ReadBackSink)]
         before = [(table, table.newest_commit()) for table in tables]
         try:
             yield
@@ -161,9 +185,11 @@ class OpenedStream:
                 table.stamp_commits(self.clock(), after=newest)
             self.clock.tick()
 
-    def _result(self) -> StructType:
+    def _result(self, sink: Sink) -> StructType:
+        """The columns that a sink gets, or its quarantine."""
         with active(self.session):
-            return build_query(self.project, self.stream, self.session, {}).frame.schema
+            outputs = build_query(self.project, self.stream, self.session, {}).outputs
+        return next((frame for stream, frame in outputs if stream.sink == sink), outputs[0][1]).schema
 
     def _sink_holds(self, generation: int, batch_id: int) -> bool:
         known = self.home.generation(generation)

@@ -213,6 +213,7 @@ def batch_row(batch: BatchRecord) -> BatchRow:
         notes += [f"{wording.count(late, 'late row')} dropped"] if late else []
     if batch.held_back_by:
         notes.append(f"watermark held back by {', '.join(batch.held_back_by)}")
+    notes += [f"{wording.count(rows, 'row')} in sink {name}" for name, rows in batch.rows_by_sink.items()]
     if batch.quarantined_rows:
         notes.append(f"{wording.count(batch.quarantined_rows, 'row')} put into quarantine")
     if batch.dropped_rows:

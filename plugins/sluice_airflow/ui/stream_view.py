@@ -154,8 +154,12 @@ def stream_page(
 
 
 def _stream_facts(stream: Stream, next_run: NextRun | None, skip: Checked | None, now: datetime) -> tuple[Fact, ...]:
+    writes = {f"{name}: ": output.sink for name, output in stream.outputs.items()} or {"": stream.sink}
     facts = [
-        Fact("writes", stream.sink.location or stream.sink.kind, stream.sink.kind if stream.sink.location else ""),
+        *(
+            Fact("writes", f"{name}{sink.location or sink.kind}", sink.kind if sink.location else "")
+            for name, sink in writes.items()
+        ),
         Fact("transform", stream.transform_name),
         Fact("output mode", stream.output_mode),
     ]
