@@ -22,9 +22,9 @@ from sluice.declaration_checks import check_call, check_reference, declaring_lin
 from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting, setting_text
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
+from sluice.several_sinks import SeveralSinks, several
 from sluice.sinks.contract import OutputMode, Sink, SinkUse
 from sluice.sinks.replaceable import ReplaceableSink
-from sluice.sinks.several import SeveralSinks, several
 from sluice.sinks.splitting import SplittingSink
 from sluice.sources.contract import Source
 from sluice.spark_conf_values import check_value

@@ -26,6 +26,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("kafka",),
     ("sources",),
     ("sinks",),
+    ("several_sinks",),
     ("stream",),
     ("pipelines",),
     ("home", "generation_notes", "taken_file_notes"),

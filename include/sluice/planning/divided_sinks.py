@@ -5,8 +5,8 @@ from __future__ import annotations
 from sluice.errors import Problem
 from sluice.gate.decided_batch import Division
 from sluice.project import Project
+from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink
-from sluice.sinks.several import SeveralSinks
 
 
 def moved_sink(project: Project, sink: Sink, division: Division) -> Problem | None:

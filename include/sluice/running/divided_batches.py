@@ -32,8 +32,8 @@ from sluice.planning.divided_sinks import moved_sink
 from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
+from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import BatchSink, SinkBatch
-from sluice.sinks.several import SeveralSinks
 from sluice.spark.query import Query, run_through, spark_failed
 from sluice.spark.transform import load_transform
 from sluice.spark.transform_call import call_for_sinks

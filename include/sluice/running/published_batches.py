@@ -19,8 +19,8 @@ from sluice.running.divided_batches import DividedBatches
 from sluice.running.known_generation import KnownGeneration
 from sluice.running.merged_batches import MergedBatches
 from sluice.runs.lease import Lease
+from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import KeyedSink, SinkBatch, StagingSink
-from sluice.sinks.several import SeveralSinks
 from sluice.spark.query import Query
 from sluice.storage import Storage
 

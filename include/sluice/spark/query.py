@@ -17,9 +17,9 @@ from sluice.locations import spark_location
 from sluice.planning.declared_sql import DeclaredSql
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
+from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import BatchSink
 from sluice.sinks.row_contract import RowSink
-from sluice.sinks.several import SeveralSinks
 from sluice.sources.contract import FolderTypedSource, Slice
 from sluice.spark.classic_plan import ClassicPlans, newest_batch
 from sluice.spark.code_shipping import carrying_code, ship_code

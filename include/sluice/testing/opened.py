@@ -19,9 +19,9 @@ from sluice.planning.verdict import Request
 from sluice.running.runner import run_stream
 from sluice.runs.record import RunRecord
 from sluice.runs.stop import StopEvent
+from sluice.several_sinks import SeveralSinks
 from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import Sink
-from sluice.sinks.several import SeveralSinks
 from sluice.sources.contract import Bound
 from sluice.spark.left_behind import forget_state, forget_tables
 from sluice.spark.query import build_query
