@@ -398,6 +398,47 @@ def test_a_run_that_was_stopped(
         own(several, "events").execute(context("events"))
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["by the driver", "which died"])
+def test_a_run_that_was_stopped_before_its_turn(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """Its task fails with who has stopped it, as it would with a driver of its own; a retry runs it from the start."""
+    task, trigger, given = defer(several, launched, monkeypatch)
+    home, run_id = home_of(several, "events"), trigger.runs["events"]
+    request_stop(home, run_id, requested_by="ada", now=START)
+    launched.end()
+    if is_told:
+        assert RunRecords(home).end_planned(run_id, START) is not None
+    with pytest.raises(DownstreamTasksSkipped):
+        task.resume(given, trigger.told())
+
+    assert [(record.status, record.run_id) for record in records_of(several, "events")] == [("stopped", run_id)]
+    with pytest.raises(AirflowException, match="stopped by ada before it had begun") as stopped:
+        own(several, "events").execute(context("events"))
+    assert not isinstance(stopped.value, AirflowFailException)
+    with pytest.raises(AirflowFailException, match="there is no connection"):
+        own(several, "events").execute(context("events", try_number=2))
+    assert records_of(several, "events") == []
+    assert records_of(several, "hourly") == []
+
+
+def test_a_run_that_was_stopped_with_the_task_before_it(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has stopped that run itself: its own task runs it as if it had never been planned."""
+    task, trigger, given = defer(several, launched, monkeypatch)
+    asyncio.run(trigger.on_kill())
+    launched.end()
+    with pytest.raises(DownstreamTasksSkipped):
+        task.resume(given, trigger.told())
+
+    for name in ("events", "failing"):
+        assert [record.status for record in records_of(several, name)] == ["stopped"]
+        with pytest.raises(AirflowFailException, match="there is no connection"):
+            own(several, name).execute(context(name))
+        assert records_of(several, name) == []
+
+
 def test_which_streams_can_share_a_driver(several: StreamProject) -> None:
     """All of them, where each has a session or the driver starts its JVM; of `spark-submit`, those of one Spark."""
     declared = several.root / "streams" / "more.py"

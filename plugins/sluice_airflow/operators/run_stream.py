@@ -163,7 +163,10 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             return self._follow(context, project, home, record)
         if record is not None and self._is_done_together(context, drivers, record):
             return self._conclude_together(context, project, home, record)
-        if record is not None:
+        if record is not None and record.status == "stopped" and record.tries == 0:
+            # Before it had begun: there is nothing to go on with, nor a bound to keep.
+            records.forget(record.run_id)
+        elif record is not None:
             self._show_log_of_lost_try(context, project, drivers, record)
         request = self._request(stream, context, str(key), cleared)
         record = _prepare(project, request)
@@ -185,7 +188,9 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     @staticmethod
     def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:
         """Whether a driver of several streams has ended this run, and nobody has told of it yet."""
-        if record.status not in _ENDED or record.tries == 0 or _was_forestalled(record):
+        if record.status not in _ENDED or _was_forestalled(record):
+            return False
+        if record.tries == 0 and record.status != "stopped":
             return False
         driver = drivers.find(record.run_id)
         if driver is None or not driver.is_shared or context["ti"].try_number != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -174,10 +175,10 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 )
         except BaseException:
             self._started = None
-            _forget(project, planned)
+            _end_planned(project, planned)
             forget_runs(context)
             raise
-        _forget(project, {name: planned[name] for name in planned if name not in runs})
+        _end_planned(project, {name: planned[name] for name in planned if name not in runs})
 
     def _waits(self) -> dict[str, set[str]]:
         """By stream, what its task waits for beside this one; nothing of a stream that has no task behind this one."""
@@ -229,10 +230,11 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 self.log.warning("%s: %s", name, exc)
 
     def _tell(self, name: str, records: RunRecords, run_id: str) -> None:
-        if records.forget_planned(run_id):
+        ended = records.end_planned(run_id, datetime.now(UTC))
+        if ended is not None and ended.status == "planned":
             self.log.info("%s: not begun; its own task runs it", name)
             return
-        record = records.read(run_id)
+        record = ended or records.read(run_id)
         if record is None:
             self.log.info("%s: not begun, or with nothing to do by then; its own task tells", name)
             return
@@ -323,6 +325,6 @@ class _Planning:
         return prepare_run(self.project, request)
 
 
-def _forget(project: Project, planned: Mapping[str, RunRecord]) -> None:
+def _end_planned(project: Project, planned: Mapping[str, RunRecord]) -> None:
     for name, record in planned.items():
-        RunRecords(project.home_named(name)).forget_planned(record.run_id)
+        RunRecords(project.home_named(name)).end_planned(record.run_id, datetime.now(UTC))
