@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
 from sluice_airflow.arguments import TOGETHER
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.run_keys import RunKey, run_key
 
 if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
@@ -34,6 +35,10 @@ class NotedRuns:
     """By stream, the id of its run."""
     idle: list[str] = field(default_factory=list)
     """The streams that the task has planned, too, and that had nothing to do."""
+    generation: int = 0
+    """That of the run key of the try that has noted this."""
+    max_tries: int | None = None
+    """What Airflow allowed that try's task then: only a clear changes it."""
 
     def end(self, requested_by: str) -> None:
         """Ask their driver to end those of them that are not over.
@@ -58,7 +63,7 @@ class NotedRuns:
 
 def note_runs(context: Context, runs: NotedRuns) -> None:
     """Note what a task is about to start; a later try of it notes its own."""
-    context["task_state_store"].set(_KEY, asdict(runs))
+    context["task_state_store"].set(_KEY, asdict(replace(runs, max_tries=context["ti"].max_tries)))
 
 
 def forget_runs(context: Context) -> None:
@@ -69,6 +74,21 @@ def forget_runs(context: Context) -> None:
 def runs_of_try(context: Context) -> NotedRuns | None:
     """What a try of a task in its worker has started before; None when nothing."""
     return _read(context["task_state_store"].get(_KEY))
+
+
+def key_of_try(context: Context, retries: int) -> RunKey:
+    """The key of what a try of a task in its worker runs, also where `retries` was edited since the try before.
+
+    Args:
+        context: The task's.
+        retries: How often the task may be retried.
+    """
+    key, noted = run_key(context["ti"], retries), runs_of_try(context)
+    if noted is None:
+        return key
+    if noted.max_tries == context["ti"].max_tries:
+        return replace(key, generation=noted.generation)
+    return replace(key, generation=max(key.generation, noted.generation + 1))
 
 
 def noted_runs(ti: TaskInstance) -> NotedRuns | None:

@@ -108,10 +108,12 @@ class Store(dict[str, Any]):
         self.pop(key, None)
 
 
-def context(task_id: str = "together", *, generation: int = 0, try_number: int = 1, run_type: str = "manual") -> Any:
+def context(
+    task_id: str = "together", *, generation: int = 0, try_number: int | None = None, run_type: str = "manual"
+) -> Any:
     ti = SimpleNamespace(
         dag_id="d", run_id="r", task_id=task_id, map_index=-1, max_tries=generation, start_date=START,
-        try_number=try_number,
+        try_number=try_number or generation + 1,
     )  # fmt: skip
     return {"ti": ti, "dag_run": SimpleNamespace(run_type=run_type), "task_state_store": Store()}
 
@@ -354,6 +356,50 @@ def test_runs_in_which_each_stream_is_run_by_itself(
 
     assert launched.runs == []
     assert [records_of(several, name) for name in ALL] == [[], [], [], []]
+
+
+def test_retries_that_were_edited_during_a_dag_run(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow still allows as many as there were: what is left over is no clear. One that comes after it is."""
+    _, trigger, _ = defer(several, launched, monkeypatch)
+    done = do(several, "events", "succeeded")
+    launched.end()
+    # There were two when the DAG run began; by now there are none.
+    first = context("events", generation=2, try_number=1)
+
+    assert own(several, "events").execute(first)["run_id"] == done.run_id == trigger.runs["events"]
+    assert "was cleared" not in said()
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_retries_that_were_edited_before_a_retry(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    """It follows the driver of its first try; a clear ends it, whatever was edited."""
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
+    launched.program = _GOES_ON
+    given = context(generation=2, try_number=1)
+    with pytest.raises(TaskDeferred):
+        before(several, retries=2).execute(given)
+    given["ti"].try_number = 2
+
+    with pytest.raises(TaskDeferred):
+        before(several, retries=retries).execute(given)
+    assert len(launched.drivers) == 1
+    assert [stop_request(home_of(several, "events"), record.run_id) for record in records_of(several, "events")] == [
+        None
+    ]
+
+    given["ti"].try_number, given["ti"].max_tries = 3, 2 + retries
+    if retries > 0:
+        before(several, retries=retries).execute(given)
+        assert len(launched.drivers) == 1
+        assert {stop_request(home_of(several, name), run_id) is None for name, run_id in _runs(given)} == {False}
+
+
+def _runs(given: Any) -> Any:
+    return given["task_state_store"]["sluice_run"]["runs"].items()
 
 
 def test_the_task_of_a_stream_tells_what_came_of_its_run(

@@ -21,13 +21,13 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
 from sluice_airflow.arguments import check_streams, check_task_arguments, wanted_until
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, note_runs, runs_of_try
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, key_of_try, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import limits_of
-from sluice_airflow.run_keys import RunKey, is_backfill, run_key
+from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch_together, sharing
 from sluice_airflow.triggers.together import TogetherTrigger
 
@@ -112,7 +112,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         if is_backfill(context):
             self.log.info("a backfill: each stream recomputes its rows in its own task")
             return
-        if run_key(context["ti"], self.retries or 0).generation > 0:
+        if key_of_try(context, self.retries or 0).generation > 0:
             with as_airflow_errors():
                 self._end_what_was_cleared(context)
             self.log.info("this task was cleared: each stream is run by its own task, with a driver of its own")
