@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -17,7 +19,7 @@ from sluice import sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
-from sluice.running.preparation import reserve_run
+from sluice.running.preparation import prepare_run, reserve_run
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords
 from tests.unit.engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_lab, make_stream, until
 
@@ -390,7 +392,7 @@ class TestItWaitsForOthers:
         asked = self.reserve(lab, Limits(max_batches=1))
         assert (asked.status, asked.tries, asked.after) == ("planned", 0, ("a", "b"))
         assert asked.plan.reason == "planned when `a`, `b` are done"
-        assert self.reserve(lab) == asked
+        assert self.reserve(lab, Limits(max_batches=1)).run_id == asked.run_id
         lab.now += timedelta(minutes=1)
         lab.arrive(3630)
         lab.arrive(3640)
@@ -400,6 +402,34 @@ class TestItWaitsForOthers:
         assert (record.run_id, record.status, record.after) == (asked.run_id, "succeeded", ())
         assert len(record.batches) == 1
         assert record.planned_at >= asked.planned_at + timedelta(minutes=1)
+
+    @pytest.mark.parametrize("was", ["planned by itself", "to wait for another one"])
+    def test_what_nobody_has_begun_is_reserved_anew(self, lab: Lab, was: str) -> None:
+        """Whoever asked before died; by now, other streams have something to do, and another limit may be given."""
+        if was == "planned by itself":
+            lab.arrive(3600)
+            before = prepare_run(lab.project, lab.request(EVERYTHING, "key"), clock=lab.clock)
+        else:
+            before = reserve_run(lab.project, lab.request(EVERYTHING, "key"), ["c"], clock=lab.clock)
+        lab.now += timedelta(minutes=1)
+        lab.arrive(3630)
+
+        asked = self.reserve(lab, Limits(max_batches=7))
+
+        assert (asked.run_id, asked.status, asked.tries) == (before.run_id, "planned", 0)
+        assert (asked.after, asked.max_batches) == (("a", "b"), 7)
+        assert [record["run_id"] for record in lab.records()] == [asked.run_id]
+        record = lab.run(run_key="key")
+        # All that there is by its turn: also what came after it was planned first.
+        assert len(record.batches) == (2 if was == "planned by itself" else 1)
+
+    @pytest.mark.parametrize("status", ["planned", "failed", "succeeded"])
+    def test_what_was_tried_before_is_left_as_it_is(self, lab: Lab, status: Any) -> None:
+        """Its own task goes on with it, or tells what came of it."""
+        records = RunRecords(lab.project.stream_home(lab.stream))
+        records.save(before := msgspec.structs.replace(self.reserve(lab), status=status, tries=1, after=()))
+
+        assert self.reserve(lab, Limits(max_batches=7)) == before == records.read(before.run_id)
 
     def test_a_retry_keeps_the_bound_of_the_first_try(self, lab: Lab) -> None:
         """That is the time when it was planned, not when it was asked for."""
