@@ -227,8 +227,10 @@ class Preparation:
         return replace(self, journal=self.journal.under(lease))
 
     def close_dead(self, lease: Lease) -> None:
-        """Close the record of the run that died with a lease; this run's own try before is left open."""
-        self.journal.close_dead(lease, self.try_before.run_id if self.try_before is not None else None)
+        """Close the records of runs that are dead; this run's own try before is left open."""
+        own = self.try_before.run_id if self.try_before is not None else None
+        self.journal.close_dead(lease, own)
+        self.journal.close_never_begun(own)
 
     def open_record(self, seen: Survey, plan: Plan) -> RunRecord:
         """The record that a run begins with, not saved yet."""
