@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
-from sluice_airflow.arguments import TOGETHER
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.run_keys import RunKey, run_key
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BY_AIRFLOW = "Airflow:"
 """How it begins who has asked a run to end, where that was a task, or somebody who ended the task."""
 _KEY = "sluice_run"
+_TOGETHER = "RunTogetherOperator"
+"""As Airflow's database calls the kind of a task."""
 _OPEN = {"planned", "running"}
 
 
@@ -99,10 +101,23 @@ def noted_runs(ti: TaskInstance) -> NotedRuns | None:
     own = _read_of(ti, ti.task_id, ti.map_index)
     if own is not None:
         return own
-    shared = _read_of(ti, TOGETHER, -1)
-    if shared is None or ti.task_id not in shared.runs:
-        return None
-    return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
+    for task_id in _tasks_together(ti):
+        shared = _read_of(ti, task_id, -1)
+        if shared is not None and ti.task_id in shared.runs:
+            return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
+    return None
+
+
+def _tasks_together(ti: TaskInstance) -> Sequence[str]:
+    """The tasks of its DAG run that start drivers of several streams, whatever they are called there."""
+    from airflow.models.taskinstance import TaskInstance
+    from sqlalchemy import select
+    from sqlalchemy.orm import object_session
+
+    of_run = TaskInstance.dag_id == ti.dag_id, TaskInstance.run_id == ti.run_id
+    wanted = select(TaskInstance.task_id).where(*of_run, TaskInstance.operator == _TOGETHER)
+    session = object_session(ti)
+    return [] if session is None else session.scalars(wanted).all()
 
 
 def _read_of(ti: TaskInstance, task_id: str, map_index: int) -> NotedRuns | None:

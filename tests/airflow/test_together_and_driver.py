@@ -402,6 +402,34 @@ def _runs(given: Any) -> Any:
     return given["task_state_store"]["sluice_run"]["runs"].items()
 
 
+@pytest.mark.parametrize("trigger", ["processing-time=10s", "continuous=1s", "real-time"])
+def test_a_trigger_that_a_template_has_rendered(
+    several: StreamProject, launched: Launched, said: Callable[[], str], trigger: str
+) -> None:
+    """One that goes on for a time is left to the tasks of the streams, which know for how long."""
+    task = before(several)
+    task.trigger = trigger
+
+    task.execute(context())
+
+    assert "each stream goes on for a time, and is run by its own task" in said()
+    assert launched.runs == []
+    assert [records_of(several, name) for name in ALL] == [[], [], [], []]
+
+
+@pytest.mark.parametrize(("trigger", "strategy"), [("available-now", "drain"), ("once", None), ("", None)])
+def test_a_trigger_that_a_template_has_rendered_and_that_ends(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, trigger: str, strategy: str | None
+) -> None:
+    """The runs are asked for as it says."""
+    _, shared, _ = defer(several, launched, monkeypatch, trigger=trigger, until="")
+
+    assert shared.runs.keys() == {"events", "failing", "hourly"}
+    for name in shared.runs:
+        (record,) = records_of(several, name)
+        assert (record.strategy, record.max_batches) == (strategy, 1 if trigger == "once" else None)
+
+
 def test_the_task_of_a_stream_tells_what_came_of_its_run(
     several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

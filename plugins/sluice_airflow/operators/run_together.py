@@ -19,7 +19,7 @@ from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
-from sluice_airflow.arguments import check_streams, check_task_arguments, wanted_until
+from sluice_airflow.arguments import check_streams, check_task_arguments, is_live, wanted_until
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, key_of_try, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
@@ -58,7 +58,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         streams: The streams' names, which are those of their tasks.
         until: As for `RunStreamOperator`, of those streams that read no other one of these.
         max_batches: The most data batches of each.
-        trigger: As for `RunStreamOperator`; only one that ends by itself.
+        trigger: As for `RunStreamOperator`; with one that goes on for a time, each stream is left to its own task.
         conn_id: As for `RunStreamOperator`.
         project: As for `RunStreamOperator`.
         deferrable: As for `RunStreamOperator`.
@@ -111,6 +111,9 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         """
         if is_backfill(context):
             self.log.info("a backfill: each stream recomputes its rows in its own task")
+            return
+        if is_live(self.trigger):
+            self.log.info("each stream goes on for a time, and is run by its own task, with a driver of its own")
             return
         if key_of_try(context, self.retries or 0).generation > 0:
             with as_airflow_errors():
