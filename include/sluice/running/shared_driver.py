@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from sluice.errors import SluiceError
 from sluice.lineage.sending import tell_end
 from sluice.planning.planner import Limits
+from sluice.planning.stream_order import version_writer
 from sluice.project import Project
 from sluice.running.observers import Lines
 from sluice.running.packed_runs import Pack, PackedRun, PackStop, worst_exit_code
@@ -85,6 +88,8 @@ class _Asked:
         elif stop_request(home, planned.run_id) is not None:
             self._end(name, planned.run_id)
             stop.set()
+        else:
+            self._bound(stream, planned)
 
         def tell(record: RunRecord) -> None:
             tell_end(self.project, stream, record)
@@ -95,6 +100,16 @@ class _Asked:
             yield
         finally:
             is_over.set()
+
+    def _bound(self, stream: Stream, planned: RunRecord) -> None:
+        """Let a run go up to the version that the one before it has left, as the task of its stream would."""
+        writer = version_writer(stream, [self.usable[other] for other in planned.after if other in self.planned])
+        if writer is None or planned.strategy is not None:
+            return
+        before = RunRecords(self.project.home_named(writer)).read(self.planned[writer])
+        if before is not None and before.sink_version is not None:
+            bounded = msgspec.structs.replace(planned, to_version=before.sink_version)
+            RunRecords(self.project.stream_home(stream)).save(bounded)
 
     def end_planned(self) -> None:
         """End the runs that were not begun; never raises."""

@@ -272,6 +272,11 @@ class RunRecord(Document, frozen=True, kw_only=True):
     """What the columns of the result are made of; None where nobody is told of lineage, where Spark does not tell, and
     for backfills."""
 
+    @property
+    def sink_version(self) -> int | None:
+        """The newest version of the sink's table that its batches made; None for none."""
+        return max((batch.sink_version for batch in self.batches if batch.sink_version is not None), default=None)
+
 
 class RunRecords:
     """The records of one stream."""
