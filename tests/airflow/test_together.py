@@ -171,7 +171,7 @@ def test_the_task_before_them_may_have_any_name(several: StreamProject, monkeypa
     """Whoever marks the task of a stream means its run, whichever task has started the driver."""
     several.arrive(1, at=START - timedelta(hours=2))
 
-    def launch(project: Project, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
+    def launch(project: Project, _streams: Any, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
         (first, record), *rest = planned.items()
         for name, found in planned.items():
             done = msgspec.structs.replace(found, status="succeeded", tries=1)

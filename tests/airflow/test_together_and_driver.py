@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ class Launched:
         self.drivers: list[Driver] = []
         self.runs: list[list[str]] = []
 
-    def __call__(self, project: Project, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
+    def __call__(self, project: Project, _streams: Any, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
         (first, record), *rest = planned.items()
         others = [(project.home_named(name), other.run_id) for name, other in rest]
         command, environment = [sys.executable, "-c", self.program], dict(os.environ)
@@ -511,6 +511,74 @@ def test_a_run_that_was_stopped_with_the_task_before_it(
         with pytest.raises(AirflowFailException, match="there is no connection"):
             own(several, name).execute(context(name))
         assert records_of(several, name) == []
+
+
+@pytest.mark.parametrize("gone", [["more.py"], ["events.py"], ["events.py", "more.py"]], ids=str)
+def test_streams_that_are_deleted_between_plan_and_driver(
+    several: StreamProject, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch, gone: list[str]
+) -> None:
+    """The driver says so, and does what is left; each task then says it of its own stream. Nothing is left behind."""
+
+    at_work = ExitStack()
+
+    def delete_and_share(*given: Any) -> list[str]:
+        names = sharing(*given)
+        for file in gone:
+            (several.root / "streams" / file).unlink()
+        # What is left does not need Spark: another run is at work by then.
+        for name in ("events", "failing"):
+            home = home_of(several, name)
+            lease = acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True)
+            at_work.enter_context(lease)
+        return names
+
+    monkeypatch.setattr(run_together, "sharing", delete_and_share)
+    with at_work, pytest.raises(DownstreamTasksSkipped):
+        before(several).execute(context())
+
+    names = {"events.py": ("events", "hourly"), "more.py": ("failing",)}
+    for name in (name for file in gone for name in names[file]):
+        assert f"sluice {name}: UnknownStreamError: there is no stream `{name}`" in said()
+        assert records_of(several, name) == []
+        with pytest.raises(AirflowFailException, match=f"there is no stream `{name}`"):
+            own(several, name).execute(context(name))
+    assert [record.status for name in ("events", "failing") for record in records_of(several, name)] == [
+        "failed" for file in names if file not in gone
+    ]
+    assert records_of(several, "hourly") == []
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["the driver says so", "the driver dies"])
+def test_a_dag_run_that_is_cleared_in_the_middle(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch, *,
+    is_closed: bool,
+) -> None:  # fmt: skip
+    """What the driver has done is told, what it was at goes on from there, and what it has not begun is begun.
+
+    For Airflow, the tasks of the streams are at their first try then, which the task before them is not.
+    """
+    task, trigger, given = defer(several, launched, monkeypatch)
+    done = do(several, "failing", "succeeded")
+    do(several, "events", "running", token=1)
+    asyncio.run(trigger.on_kill())
+    cleared = context(generation=1) | {"task_state_store": given["task_state_store"]}
+    task.execute(cleared)
+    assert "this task was cleared" in said()
+    launched.end()
+    if is_closed:
+        homes = {name: home_of(several, name) for name in trigger.runs}
+        RunRecords(homes["events"]).close_stopped(
+            trigger.runs["events"], "Airflow: the task was cleared", START, token=1
+        )
+        assert RunRecords(homes["hourly"]).end_planned(trigger.runs["hourly"], START) is not None
+
+    assert own(several, "failing").execute(context("failing"))["run_id"] == done.run_id
+    with pytest.raises(AirflowFailException, match="there is no connection"):
+        own(several, "events").execute(context("events"))
+    (record,) = records_of(several, "events")
+    assert (record.run_id, record.status, record.tries) == (trigger.runs["events"], "planned", 1)
+    with pytest.raises(AirflowException, match="there is no Delta table"):
+        own(several, "hourly").execute(context("hourly"))
 
 
 def test_which_streams_can_share_a_driver(several: StreamProject) -> None:

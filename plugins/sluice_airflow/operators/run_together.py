@@ -172,7 +172,8 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 self._started = NotedRuns(project.root, ids, planning.idle)
                 note_runs(context, self._started)
                 self.check_alive()
-                driver = launch_together(project, {name: planned[name] for name in runs}, self.conn_id)
+                shared = {name: planned[name] for name in runs}
+                driver = launch_together(project, planning.declared, shared, self.conn_id)
                 self.log.info(
                     "started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log
                 )
