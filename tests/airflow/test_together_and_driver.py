@@ -496,6 +496,30 @@ def test_a_run_that_was_stopped_before_its_turn(
     assert records_of(several, "hourly") == []
 
 
+def test_a_run_that_was_stopped_before_there_was_a_driver(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While others were planned: neither that, nor what reads it, is given to the driver."""
+    other = several.root / "streams" / "other.py"
+    other.write_text((several.root / "streams" / "more.py").read_text() + 'other = numbers("other", "in", "t:t")\n')
+    other.write_text(other.read_text().replace("failing = ", "# ").replace("idle = ", "# "))
+
+    def stop_and_share(*given: Any) -> list[str]:
+        (record,) = records_of(several, "events")
+        request_stop(home_of(several, "events"), record.run_id, requested_by="ada", now=START)
+        return sharing(*given)
+
+    monkeypatch.setattr(run_together, "sharing", stop_and_share)
+    (several.root / "t.py").write_text("def t(events):\n    return events\n")
+    with pytest.raises(DownstreamTasksSkipped):
+        before(several, (*ALL, "other")).execute(context())
+
+    assert launched.runs == [["failing", "other"]]
+    assert records_of(several, "hourly") == []
+    with pytest.raises(AirflowException, match="stopped by ada before it had begun"):
+        own(several, "events").execute(context("events"))
+
+
 def test_a_run_that_was_stopped_with_the_task_before_it(
     several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

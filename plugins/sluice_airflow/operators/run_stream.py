@@ -187,15 +187,14 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     @staticmethod
     def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:
         """Whether a driver of several streams has ended this run, and nobody has told of it yet."""
-        if record.status not in _ENDED or _was_forestalled(record):
+        if record.status not in _ENDED or _was_forestalled(record) or context["ti"].try_number != 1:
             return False
-        if record.tries == 0 and record.status != "stopped":
-            return False
-        driver = drivers.find(record.run_id)
-        if driver is None or not driver.is_shared or context["ti"].try_number != 1:
+        driver, is_stopped = drivers.find(record.run_id), record.status == "stopped"
+        # Before it had begun, it may have been stopped before there was a driver.
+        if not (is_stopped if record.tries == 0 else driver is not None and driver.is_shared):
             return False
         # Who ends that task does not end this one: the run goes on.
-        stop = stop_request(drivers.home, record.run_id) if record.status == "stopped" else None
+        stop = stop_request(drivers.home, record.run_id) if is_stopped else None
         return stop is None or not stop.requested_by.startswith(BY_AIRFLOW)
 
     def _conclude_together(

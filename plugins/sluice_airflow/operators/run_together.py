@@ -17,6 +17,7 @@ from sluice.planning.verdict import Request
 from sluice.running.preparation import prepare_run, reserve_run
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.stop import stop_request
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
 from sluice_airflow.arguments import check_streams, check_task_arguments, is_live, wanted_until
@@ -207,8 +208,10 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
             self.log.info("of another Spark, or with wrong settings, and left to their own tasks: %s", others)
         kept: list[str] = []
         for name in planned:
+            # To start a driver forgets who has asked the run to end: that was a try before.
+            is_stopped = stop_request(project.home_named(name), planned[name].run_id) is not None
             # What it reads may come later otherwise, from a task of its own.
-            if name in able and set(planned[name].after) <= set(kept):
+            if name in able and not is_stopped and set(planned[name].after) <= set(kept):
                 kept.append(name)
         return kept if len(kept) > 1 else []
 
