@@ -157,6 +157,11 @@ def wanted_until(until: str | None, trigger: str | None) -> str:
     return until if until is not None else _UNTIL if trigger in PLANNED else ""
 
 
+def is_live(trigger: str | None) -> bool:
+    """Whether a trigger, as somebody typed it, or as a template has rendered it, keeps a stream at work for a time."""
+    return str(trigger).partition("=")[0] in LIVE
+
+
 def check_together(together: Any, streams: tuple[str, ...], trigger: str | None) -> None:
     """Refuse what can't be run with one driver.
 
@@ -183,7 +188,7 @@ def check_together(together: Any, streams: tuple[str, ...], trigger: str | None)
             where=place,
             remedy="give that stream a DAG of its own",
         )
-    if str(trigger).partition("=")[0] in LIVE:
+    if is_live(trigger):
         raise DeclarationError(
             f"with the trigger {trigger!r} a stream goes on for a time, and the next one would wait for its end",
             where=place,

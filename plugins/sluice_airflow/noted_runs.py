@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
-from sluice_airflow.arguments import TOGETHER
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.run_keys import RunKey, run_key
 
 if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 BY_AIRFLOW = "Airflow:"
 """How it begins who has asked a run to end, where that was a task, or somebody who ended the task."""
 _KEY = "sluice_run"
+_TOGETHER = "RunTogetherOperator"
+"""As Airflow's database calls the kind of a task."""
 _OPEN = {"planned", "running"}
 
 
@@ -34,6 +37,10 @@ class NotedRuns:
     """By stream, the id of its run."""
     idle: list[str] = field(default_factory=list)
     """The streams that the task has planned, too, and that had nothing to do."""
+    generation: int = 0
+    """That of the run key of the try that has noted this."""
+    max_tries: int | None = None
+    """What Airflow allowed that try's task then: only a clear changes it."""
 
     def end(self, requested_by: str) -> None:
         """Ask their driver to end those of them that are not over.
@@ -58,7 +65,7 @@ class NotedRuns:
 
 def note_runs(context: Context, runs: NotedRuns) -> None:
     """Note what a task is about to start; a later try of it notes its own."""
-    context["task_state_store"].set(_KEY, asdict(runs))
+    context["task_state_store"].set(_KEY, asdict(replace(runs, max_tries=context["ti"].max_tries)))
 
 
 def forget_runs(context: Context) -> None:
@@ -71,6 +78,21 @@ def runs_of_try(context: Context) -> NotedRuns | None:
     return _read(context["task_state_store"].get(_KEY))
 
 
+def key_of_try(context: Context, retries: int) -> RunKey:
+    """The key of what a try of a task in its worker runs, also where `retries` was edited since the try before.
+
+    Args:
+        context: The task's.
+        retries: How often the task may be retried.
+    """
+    key, noted = run_key(context["ti"], retries), runs_of_try(context)
+    if noted is None:
+        return key
+    if noted.max_tries == context["ti"].max_tries:
+        return replace(key, generation=noted.generation)
+    return replace(key, generation=max(key.generation, noted.generation + 1))
+
+
 def noted_runs(ti: TaskInstance) -> NotedRuns | None:
     """What a task instance, as the database has it, has started last; None when nothing, or nobody can tell.
 
@@ -79,10 +101,23 @@ def noted_runs(ti: TaskInstance) -> NotedRuns | None:
     own = _read_of(ti, ti.task_id, ti.map_index)
     if own is not None:
         return own
-    shared = _read_of(ti, TOGETHER, -1)
-    if shared is None or ti.task_id not in shared.runs:
-        return None
-    return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
+    for task_id in _tasks_together(ti):
+        shared = _read_of(ti, task_id, -1)
+        if shared is not None and ti.task_id in shared.runs:
+            return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
+    return None
+
+
+def _tasks_together(ti: TaskInstance) -> Sequence[str]:
+    """The tasks of its DAG run that start drivers of several streams, whatever they are called there."""
+    from airflow.models.taskinstance import TaskInstance
+    from sqlalchemy import select
+    from sqlalchemy.orm import object_session
+
+    of_run = TaskInstance.dag_id == ti.dag_id, TaskInstance.run_id == ti.run_id
+    wanted = select(TaskInstance.task_id).where(*of_run, TaskInstance.operator == _TOGETHER)
+    session = object_session(ti)
+    return [] if session is None else session.scalars(wanted).all()
 
 
 def _read_of(ti: TaskInstance, task_id: str, map_index: int) -> NotedRuns | None:

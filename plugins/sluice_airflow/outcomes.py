@@ -59,7 +59,6 @@ def summary(record: RunRecord) -> dict[str, Any]:
     `sink_version`, `quality` (the verdict; None without a suite); of a backfill also `interval` and `replaced_rows`.
     """
     batches, backfill = record.batches, record.backfill
-    versions = [batch.sink_version for batch in batches if batch.sink_version is not None]
     found: dict[str, Any] = {
         "run_id": record.run_id,
         "stream": record.stream,
@@ -69,7 +68,7 @@ def summary(record: RunRecord) -> dict[str, Any]:
         "input_rows": sum(batch.input_rows or 0 for batch in batches),
         "output_rows": sum(batch.output_rows or 0 for batch in batches),
         "watermark": batches[-1].watermark if batches else None,
-        "sink_version": max(versions, default=None),
+        "sink_version": record.sink_version,
         "quality": record.quality.verdict if record.quality is not None else None,
     }
     if record.interval is not None and backfill is not None:

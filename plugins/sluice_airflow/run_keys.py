@@ -36,10 +36,10 @@ def run_key(ti: RuntimeTaskInstanceProtocol, retries: int) -> RunKey:
         ti: The task instance.
         retries: How often its task may be retried.
     """
-    # Every clear raises max_tries by the tries used so far, a retry does not: this tells them apart.
-    return RunKey(
-        ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index, ti.max_tries - retries
-    )
+    # Every clear raises max_tries by the tries used so far, a retry does not: this tells them apart. Where `retries`
+    # was edited since, it may say more than there were tries before, or less than none.
+    generation = max(0, min(ti.max_tries - retries, ti.try_number - 1))
+    return RunKey(ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index, generation)
 
 
 def is_backfill(context: Context) -> bool:

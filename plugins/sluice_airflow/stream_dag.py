@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 
-from sluice.planning.stream_order import in_order, is_read, upstreams
+from sluice.planning.stream_order import in_order, is_read, upstreams, version_writer
 from sluice.sources.contract import VersionedSource
 from sluice_airflow.arguments import PLANNED, TOGETHER, check_dag_arguments, check_together, check_trigger
 from sluice_airflow.assets import outlets
@@ -91,12 +90,12 @@ def stream_dag(
         read = upstreams(declared)
         for name in in_order(read):
             stream, upstream = declared[name], read[name]
-            version = _version_read(stream, [declared[other] for other in upstream])
+            writer = version_writer(stream, [declared[other] for other in upstream])
             tasks[name] = RunStreamOperator(
                 task_id=name,
                 stream=name,
                 until=("" if upstream else _UNTIL) if is_planned else _GIVEN_UNTIL,
-                to_version=version if is_planned else None,
+                to_version=_version_of(writer) if is_planned and writer is not None else None,
                 max_batches=_MAX_BATCHES,
                 trigger=trigger,
                 run_for=run_for,
@@ -153,16 +152,6 @@ def _with_intervals(schedule: Any, start_date: datetime | None) -> Any:
 def _timezone(start_date: datetime | None) -> Any:
     """The zone in which a cron expression is meant: that of the start date, else UTC. Airflow takes pendulum's only."""
     return "UTC" if start_date is None or start_date.tzinfo is None else pendulum.instance(start_date).timezone
-
-
-def _version_read(stream: Stream, upstream: Sequence[Stream]) -> str | None:
-    """The version that a stream is to read up to: of the one table with versions that it reads, if a task leaves it."""
-    versioned = [source for source in stream.sources.values() if isinstance(source, VersionedSource)]
-    if len(versioned) != 1 or len(upstream) != 1:
-        return None
-    (source,), (writer,) = versioned, upstream
-    place = writer.sink.location
-    return _version_of(writer.name) if place is not None and is_read(source, place) else None
 
 
 def _version_of(task_id: str) -> str:

@@ -60,11 +60,14 @@ def launch(project: Project, request: Request | BackfillRequest, run_id: str, co
         )
 
 
-def launch_together(project: Project, planned: Mapping[str, RunRecord], conn_id: str) -> Driver:
+def launch_together(
+    project: Project, streams: Mapping[str, Stream], planned: Mapping[str, RunRecord], conn_id: str
+) -> Driver:
     """Start one driver for the planned runs of several streams: it is on its own from here on.
 
     Args:
         project: The project of the streams.
+        streams: The streams by name, as they were when their runs were planned.
         planned: By stream, the record of its run.
         conn_id: As for `launch`.
 
@@ -77,7 +80,7 @@ def launch_together(project: Project, planned: Mapping[str, RunRecord], conn_id:
     arguments = [f"--run-key={record.run_key or ''}"]
     for name, other in rest:
         arguments += ["--stream", name, f"--run-key={other.run_key or ''}"]
-    with _submission(project, project.stream(first), arguments, conn_id, is_shared=True) as submission:
+    with _submission(project, streams[first], arguments, conn_id, is_shared=True) as submission:
         return Drivers(project.home_named(first)).launch(
             record.run_id,
             submission.command,

@@ -68,9 +68,9 @@ class StreamProject:
     """Airflow's DAGs folder: `DAG.test` knows only what lies there."""
     arrived: int = 0
 
-    def dag(self, arguments: str = "", *, streams: str = '"events"') -> DAG:
+    def dag(self, arguments: str = "", *, streams: str = '"events"', dag_id: str | None = None) -> DAG:
         """Write a DAG file that runs `events`, or other streams, with further arguments of `stream_dag`; load it."""
-        dag_id = f"events_{self.root.name}"
+        dag_id = dag_id or f"events_{self.root.name}"
         arguments = arguments or 'conn_id="spark_test"'
         text = _DAG.format(dag_id=dag_id, project=str(self.root), streams=streams, arguments=arguments)
         return self._load(dag_id, text)
@@ -79,6 +79,11 @@ class StreamProject:
         """Write a DAG file that runs `events` by `@task.stream`, whose function returns an expression's value."""
         dag_id = f"decorated_{self.root.name}"
         return self._load(dag_id, _DECORATED.format(dag_id=dag_id, project=str(self.root), bounds=bounds))
+
+    def dag_by_hand(self, text: str) -> DAG:
+        """Write a DAG file as somebody types it, with `dag_id` and `project` in braces; load it."""
+        dag_id = f"by_hand_{self.root.name}"
+        return self._load(dag_id, text.format(dag_id=dag_id, project=str(self.root)))
 
     def _load(self, dag_id: str, text: str) -> DAG:
         file = self.dags / f"{dag_id}.py"

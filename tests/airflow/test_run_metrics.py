@@ -38,8 +38,9 @@ def ended_task(project: StreamProject, state: str = "success") -> Any:
     """A task instance as a worker has it at its end: the fourth try of its second clearing."""
     task = RunStreamOperator(task_id="events", stream="events", project=str(project.root), retries=1)
     return SimpleNamespace(
-        task=task, dag_id="flights", run_id="manual__1", task_id="events", map_index=-1, max_tries=3, state=state
-    )
+        task=task, dag_id="flights", run_id="manual__1", task_id="events", map_index=-1, max_tries=3, try_number=4,
+        state=state,
+    )  # fmt: skip
 
 
 def keep_record(project: StreamProject, *batches: BatchRecord, status: Any = "succeeded", **changes: Any) -> RunRecord:

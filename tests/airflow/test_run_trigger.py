@@ -101,7 +101,7 @@ def test_a_home_that_is_away_is_told_once(stream_project: StreamProject, monkeyp
     at_work(home)
     RunRecords(home).save(RUN)
     there, away = Path(home.location), Path(f"{home.location}.away")
-    look, looks = trigger._look, iter(range(1000))
+    look, looks = trigger.look, iter(range(1000))
 
     def look_at_what_comes_and_goes() -> Any:
         number = next(looks)
@@ -111,7 +111,7 @@ def test_a_home_that_is_away_is_told_once(stream_project: StreamProject, monkeyp
             away.rename(there)
         return look()
 
-    monkeypatch.setattr(trigger, "_look", look_at_what_comes_and_goes)
+    monkeypatch.setattr(trigger, "look", look_at_what_comes_and_goes)
     monkeypatch.setattr(absence, "AWAY_SECONDS", 2.0)
     asyncio.run(asyncio.wait_for(trigger.follow(poll_seconds=0.01), SOON))
 

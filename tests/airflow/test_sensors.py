@@ -152,6 +152,7 @@ class TestBatchSensor:
         def execute(max_tries: int) -> Any:
             sensor = BatchSensor(task_id="wait", stream="events", project=str(stream_project.root), retries=2)
             ti = SimpleNamespace(dag_id="d", run_id="r", task_id="wait", map_index=-1, max_tries=max_tries)
+            ti.try_number = max_tries - 1
             context: Any = {"ti": ti, "task_state_store": store}
             return sensor.execute(context)
 

@@ -28,7 +28,9 @@ from sluice.runs.driver import Driver, Drivers
 from sluice.runs.process import is_alive
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import request_stop, stop_request
+from sluice.runs.summary import RecordedInterval
 from sluice_airflow.assets import outlets
+from sluice_airflow.noted_runs import NotedRuns, note_runs
 from sluice_airflow.operators import driver_task
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.run_keys import RunKey
@@ -88,7 +90,10 @@ def operator(project: StreamProject, **arguments: Any) -> RunStreamOperator:
 
 
 def context(*, generation: int = 0) -> Any:
-    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="events", map_index=-1, max_tries=generation, start_date=START)
+    ti = SimpleNamespace(
+        dag_id="d", run_id="r", task_id="events", map_index=-1, max_tries=generation, start_date=START,
+        try_number=generation + 1,
+    )  # fmt: skip
     return {"ti": ti, "dag_run": SimpleNamespace(run_type="manual"), "task_state_store": _Store()}
 
 
@@ -126,6 +131,30 @@ def test_a_driver_that_was_asked_to_end_is_not_followed(
     assert operator(stream_project).execute(context())["status"] == "succeeded"
     assert driver.process is not None
     assert not is_alive(driver.process)
+
+
+def test_a_backfill_that_takes_over_a_run_whose_task_never_began(stream_project: StreamProject) -> None:
+    """A driver of several streams has stopped in its run, and Airflow counts no clear of a task without a try."""
+    declared = stream_project.root / "streams" / "events.py"
+    lines = declared.read_text().replace("n bigint", "n bigint, day date")
+    declared.write_text(lines.replace('sinks.delta("out/events")', 'sinks.delta("out/events"), interval_column="day"'))
+    live, given = keep(stream_project, "stopped"), context()
+    given["dag_run"].run_type = "backfill"
+    given |= {"data_interval_start": START, "data_interval_end": START + timedelta(days=1)}
+    nothing = "the live stream has written nothing yet"
+
+    with pytest.raises(AirflowSkipException, match=nothing):
+        operator(stream_project).execute(given)
+    interval = RecordedInterval(START, START + timedelta(days=1))
+    done = keep(stream_project, "succeeded", generation=1, interval=interval)
+    note_runs(given, NotedRuns(str(stream_project.root), {"events": done.run_id}, generation=1))
+    given["ti"].try_number = 2
+    assert operator(stream_project, retries=1).execute(given)["run_id"] == done.run_id
+    # Cleared, it computes anew.
+    given["ti"].max_tries = 3
+    with pytest.raises(AirflowSkipException, match=nothing):
+        operator(stream_project, retries=1).execute(given)
+    assert [RunRecords(stream_project.home()).read(record.run_id) for record in (live, done)] == [live, done]
 
 
 def test_a_cleared_task_ends_its_driver_and_goes_as_far_as_before(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from airflow.models.taskinstance import TaskInstance
 from airflow.sdk.exceptions import TaskDeferred
@@ -17,9 +20,11 @@ from several_streams import NAMES, home_of, make_several, records_of
 from sqlalchemy import select
 from test_together_and_driver import before, context
 
-from sluice.runs.driver import Drivers
+from sluice.project import Project
+from sluice.runs.driver import Driver, Drivers
+from sluice.runs.record import RunRecord, RunRecords
 from sluice_airflow.noted_runs import noted_runs
-from sluice_airflow.operators import driver_task
+from sluice_airflow.operators import driver_task, run_together
 from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.stream_dag import stream_dag
 from sluice_airflow.triggers.together import TogetherTrigger
@@ -44,9 +49,9 @@ def test_one_driver_for_all(several: StreamProject) -> None:
     several.arrive(1, at=START + timedelta(hours=2))
     retry = '"retries": 1, "retry_delay": timedelta(0)'
 
-    run = several.dag(f'conn_id="spark_test", together=True, default_args={{{retry}}}', streams=_STREAMS).test(
-        logical_date=START
-    )
+    dag_id = f"-shop.{several.root.name}-2"
+    arguments = f'conn_id="spark_test", together=True, default_args={{{retry}}}'
+    run = several.dag(arguments, streams=_STREAMS, dag_id=dag_id).test(logical_date=START)
 
     assert run.state == DagRunState.SUCCESS
     tries = {ti.task_id: (ti.state, ti.try_number) for ti in run.get_task_instances()}
@@ -60,7 +65,7 @@ def test_one_driver_for_all(several: StreamProject) -> None:
     }  # fmt: skip
     for name in ("events", "hourly", "failing"):
         (record,) = found[name]
-        assert record.run_key == f"{run.dag_id}/{run.run_id}/{name}/-1/0"
+        assert record.run_key == f"{dag_id}/{run.run_id}/{name}/-1/0"
         # The second file arrived after the interval; `hourly` takes what `events` has just left.
         assert DeltaTable(str(several.root / "out" / name)).to_pyarrow_table().column("n").to_pylist() == [0]
         assert _event_run_ids(several, name) == [record.run_id]
@@ -73,6 +78,8 @@ def test_one_driver_for_all(several: StreamProject) -> None:
         "events": {"events": found["events"][0].run_id}, "hourly": {"hourly": found["hourly"][0].run_id},
         "failing": {"failing": found["failing"][0].run_id}, "idle": None,
     }  # fmt: skip
+    # As far as its own task would go: what others write to that table meanwhile is the next run's.
+    assert found["hourly"][0].to_version == found["events"][0].sink_version == 0
     drivers = {name: Drivers(home_of(several, name)).find(found[name][0].run_id) for name in found if found[name]}
     assert {name: driver and driver.is_shared for name, driver in drivers.items()} == {
         "events": True, "hourly": True, "failing": False,
@@ -84,7 +91,7 @@ def test_one_driver_for_all(several: StreamProject) -> None:
 
 @pytest.mark.spark
 def test_a_driver_that_was_asked_to_end(several: StreamProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends in the midst of the run at work, and of the others nothing is left: they were not begun."""
+    """It ends in the midst of the run at work; of the others it is said that they were not begun."""
     monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
     several.arrive(1, at=START - timedelta(hours=2))
     working = several.root / "working"
@@ -112,7 +119,11 @@ def test_a_driver_that_was_asked_to_end(several: StreamProject, monkeypatch: pyt
     assert record.error is not None
     assert record.status == "stopped"
     assert "stopped by Airflow: the task was marked or cleared in the middle of a batch" in record.error.message
-    assert records_of(several, "hourly") == records_of(several, "failing") == []
+    for name in ("hourly", "failing"):
+        (record,) = records_of(several, name)
+        assert (record.status, record.tries) == ("stopped", 0)
+        assert record.error is not None
+        assert record.error.message.startswith("stopped by Airflow: the task was marked or cleared before it had begun")
 
 
 def test_nothing_new_is_a_skip_of_all_without_a_driver(several: StreamProject) -> None:
@@ -142,6 +153,46 @@ def test_a_driver_that_can_not_be_started_fails_once(several: StreamProject) -> 
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
     assert states == {"together": _FAILED, **dict.fromkeys(NAMES, TaskInstanceState.UPSTREAM_FAILED)}
     assert [records_of(several, name) for name in NAMES] == [[], [], [], []]
+
+
+_BY_HAND = """
+from datetime import datetime, timezone
+from airflow.sdk import DAG
+from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.operators.run_together import RunTogetherOperator
+given = {{"project": "{project}", "conn_id": "spark_test"}}
+with DAG("{dag_id}", schedule="@once", start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+    tasks = [RunStreamOperator(task_id=name, stream=name, **given) for name in ("events", "failing")]
+    RunTogetherOperator(task_id="one.driver", streams=["events", "failing"], **given) >> tasks
+"""
+
+
+def test_the_task_before_them_may_have_any_name(several: StreamProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever marks the task of a stream means its run, whichever task has started the driver."""
+    several.arrive(1, at=START - timedelta(hours=2))
+
+    def launch(project: Project, _streams: Any, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
+        (first, record), *rest = planned.items()
+        for name, found in planned.items():
+            done = msgspec.structs.replace(found, status="succeeded", tries=1)
+            RunRecords(project.home_named(name)).save(done)
+        others = [(project.home_named(name), other.run_id) for name, other in rest]
+        drivers = Drivers(project.home_named(first))
+        return drivers.launch(record.run_id, ["true"], dict(os.environ), datetime.now(UTC), others=others)
+
+    monkeypatch.setattr(run_together, "launch_together", launch)
+    run = several.dag_by_hand(_BY_HAND).test(logical_date=START)
+
+    assert {ti.task_id: ti.state for ti in run.get_task_instances()} == dict.fromkeys(
+        ("one.driver", "events", "failing"), _SUCCESS
+    )
+    with create_session() as session:
+        of_run = TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id
+        noted = {ti.task_id: noted_runs(ti) for ti in session.scalars(select(TaskInstance).where(*of_run))}
+    for name in ("events", "failing"):
+        (record,) = records_of(several, name)
+        assert noted[name] is not None
+        assert noted[name].runs == {name: record.run_id}
 
 
 def test_what_the_dag_has(several: StreamProject) -> None:

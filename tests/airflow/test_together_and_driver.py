@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ class Launched:
         self.drivers: list[Driver] = []
         self.runs: list[list[str]] = []
 
-    def __call__(self, project: Project, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
+    def __call__(self, project: Project, _streams: Any, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
         (first, record), *rest = planned.items()
         others = [(project.home_named(name), other.run_id) for name, other in rest]
         command, environment = [sys.executable, "-c", self.program], dict(os.environ)
@@ -108,10 +108,12 @@ class Store(dict[str, Any]):
         self.pop(key, None)
 
 
-def context(task_id: str = "together", *, generation: int = 0, try_number: int = 1, run_type: str = "manual") -> Any:
+def context(
+    task_id: str = "together", *, generation: int = 0, try_number: int | None = None, run_type: str = "manual"
+) -> Any:
     ti = SimpleNamespace(
         dag_id="d", run_id="r", task_id=task_id, map_index=-1, max_tries=generation, start_date=START,
-        try_number=try_number,
+        try_number=try_number or generation + 1,
     )  # fmt: skip
     return {"ti": ti, "dag_run": SimpleNamespace(run_type=run_type), "task_state_store": Store()}
 
@@ -356,6 +358,78 @@ def test_runs_in_which_each_stream_is_run_by_itself(
     assert [records_of(several, name) for name in ALL] == [[], [], [], []]
 
 
+def test_retries_that_were_edited_during_a_dag_run(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow still allows as many as there were: what is left over is no clear. One that comes after it is."""
+    _, trigger, _ = defer(several, launched, monkeypatch)
+    done = do(several, "events", "succeeded")
+    launched.end()
+    # There were two when the DAG run began; by now there are none.
+    first = context("events", generation=2, try_number=1)
+
+    assert own(several, "events").execute(first)["run_id"] == done.run_id == trigger.runs["events"]
+    assert "was cleared" not in said()
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_retries_that_were_edited_before_a_retry(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    """It follows the driver of its first try; a clear ends it, whatever was edited."""
+    monkeypatch.setattr(driver_task, "_STAY_SECONDS", 0.0)
+    launched.program = _GOES_ON
+    given = context(generation=2, try_number=1)
+    with pytest.raises(TaskDeferred):
+        before(several, retries=2).execute(given)
+    given["ti"].try_number = 2
+
+    with pytest.raises(TaskDeferred):
+        before(several, retries=retries).execute(given)
+    assert len(launched.drivers) == 1
+    assert [stop_request(home_of(several, "events"), record.run_id) for record in records_of(several, "events")] == [
+        None
+    ]
+
+    given["ti"].try_number, given["ti"].max_tries = 3, 2 + retries
+    if retries > 0:
+        before(several, retries=retries).execute(given)
+        assert len(launched.drivers) == 1
+        assert {stop_request(home_of(several, name), run_id) is None for name, run_id in _runs(given)} == {False}
+
+
+def _runs(given: Any) -> Any:
+    return given["task_state_store"]["sluice_run"]["runs"].items()
+
+
+@pytest.mark.parametrize("trigger", ["processing-time=10s", "continuous=1s", "real-time"])
+def test_a_trigger_that_a_template_has_rendered(
+    several: StreamProject, launched: Launched, said: Callable[[], str], trigger: str
+) -> None:
+    """One that goes on for a time is left to the tasks of the streams, which know for how long."""
+    task = before(several)
+    task.trigger = trigger
+
+    task.execute(context())
+
+    assert "each stream goes on for a time, and is run by its own task" in said()
+    assert launched.runs == []
+    assert [records_of(several, name) for name in ALL] == [[], [], [], []]
+
+
+@pytest.mark.parametrize(("trigger", "strategy"), [("available-now", "drain"), ("once", None), ("", None)])
+def test_a_trigger_that_a_template_has_rendered_and_that_ends(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, trigger: str, strategy: str | None
+) -> None:
+    """The runs are asked for as it says."""
+    _, shared, _ = defer(several, launched, monkeypatch, trigger=trigger, until="")
+
+    assert shared.runs.keys() == {"events", "failing", "hourly"}
+    for name in shared.runs:
+        (record,) = records_of(several, name)
+        assert (record.strategy, record.max_batches) == (strategy, 1 if trigger == "once" else None)
+
+
 def test_the_task_of_a_stream_tells_what_came_of_its_run(
     several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,6 +470,139 @@ def test_a_run_that_was_stopped(
 
     with pytest.raises(AirflowException, match=expected):
         own(several, "events").execute(context("events"))
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["by the driver", "which died"])
+def test_a_run_that_was_stopped_before_its_turn(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """Its task fails with who has stopped it, as it would with a driver of its own; a retry runs it from the start."""
+    task, trigger, given = defer(several, launched, monkeypatch)
+    home, run_id = home_of(several, "events"), trigger.runs["events"]
+    request_stop(home, run_id, requested_by="ada", now=START)
+    launched.end()
+    if is_told:
+        assert RunRecords(home).end_planned(run_id, START) is not None
+    with pytest.raises(DownstreamTasksSkipped):
+        task.resume(given, trigger.told())
+
+    assert [(record.status, record.run_id) for record in records_of(several, "events")] == [("stopped", run_id)]
+    with pytest.raises(AirflowException, match="stopped by ada before it had begun") as stopped:
+        own(several, "events").execute(context("events"))
+    assert not isinstance(stopped.value, AirflowFailException)
+    with pytest.raises(AirflowFailException, match="there is no connection"):
+        own(several, "events").execute(context("events", try_number=2))
+    assert records_of(several, "events") == []
+    assert records_of(several, "hourly") == []
+
+
+def test_a_run_that_was_stopped_before_there_was_a_driver(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While others were planned: neither that, nor what reads it, is given to the driver."""
+    other = several.root / "streams" / "other.py"
+    other.write_text((several.root / "streams" / "more.py").read_text() + 'other = numbers("other", "in", "t:t")\n')
+    other.write_text(other.read_text().replace("failing = ", "# ").replace("idle = ", "# "))
+
+    def stop_and_share(*given: Any) -> list[str]:
+        (record,) = records_of(several, "events")
+        request_stop(home_of(several, "events"), record.run_id, requested_by="ada", now=START)
+        return sharing(*given)
+
+    monkeypatch.setattr(run_together, "sharing", stop_and_share)
+    (several.root / "t.py").write_text("def t(events):\n    return events\n")
+    with pytest.raises(DownstreamTasksSkipped):
+        before(several, (*ALL, "other")).execute(context())
+
+    assert launched.runs == [["failing", "other"]]
+    assert records_of(several, "hourly") == []
+    with pytest.raises(AirflowException, match="stopped by ada before it had begun"):
+        own(several, "events").execute(context("events"))
+
+
+def test_a_run_that_was_stopped_with_the_task_before_it(
+    several: StreamProject, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has stopped that run itself: its own task runs it as if it had never been planned."""
+    task, trigger, given = defer(several, launched, monkeypatch)
+    asyncio.run(trigger.on_kill())
+    launched.end()
+    with pytest.raises(DownstreamTasksSkipped):
+        task.resume(given, trigger.told())
+
+    for name in ("events", "failing"):
+        assert [record.status for record in records_of(several, name)] == ["stopped"]
+        with pytest.raises(AirflowFailException, match="there is no connection"):
+            own(several, name).execute(context(name))
+        assert records_of(several, name) == []
+
+
+@pytest.mark.parametrize("gone", [["more.py"], ["events.py"], ["events.py", "more.py"]], ids=str)
+def test_streams_that_are_deleted_between_plan_and_driver(
+    several: StreamProject, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch, gone: list[str]
+) -> None:
+    """The driver says so, and does what is left; each task then says it of its own stream. Nothing is left behind."""
+
+    at_work = ExitStack()
+
+    def delete_and_share(*given: Any) -> list[str]:
+        names = sharing(*given)
+        for file in gone:
+            (several.root / "streams" / file).unlink()
+        # What is left does not need Spark: another run is at work by then.
+        for name in ("events", "failing"):
+            home = home_of(several, name)
+            lease = acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True)
+            at_work.enter_context(lease)
+        return names
+
+    monkeypatch.setattr(run_together, "sharing", delete_and_share)
+    with at_work, pytest.raises(DownstreamTasksSkipped):
+        before(several).execute(context())
+
+    names = {"events.py": ("events", "hourly"), "more.py": ("failing",)}
+    for name in (name for file in gone for name in names[file]):
+        assert f"sluice {name}: UnknownStreamError: there is no stream `{name}`" in said()
+        assert records_of(several, name) == []
+        with pytest.raises(AirflowFailException, match=f"there is no stream `{name}`"):
+            own(several, name).execute(context(name))
+    assert [record.status for name in ("events", "failing") for record in records_of(several, name)] == [
+        "failed" for file in names if file not in gone
+    ]
+    assert records_of(several, "hourly") == []
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["the driver says so", "the driver dies"])
+def test_a_dag_run_that_is_cleared_in_the_middle(
+    several: StreamProject, launched: Launched, said: Callable[[], str], monkeypatch: pytest.MonkeyPatch, *,
+    is_closed: bool,
+) -> None:  # fmt: skip
+    """What the driver has done is told, what it was at goes on from there, and what it has not begun is begun.
+
+    For Airflow, the tasks of the streams are at their first try then, which the task before them is not.
+    """
+    task, trigger, given = defer(several, launched, monkeypatch)
+    done = do(several, "failing", "succeeded")
+    do(several, "events", "running", token=1)
+    asyncio.run(trigger.on_kill())
+    cleared = context(generation=1) | {"task_state_store": given["task_state_store"]}
+    task.execute(cleared)
+    assert "this task was cleared" in said()
+    launched.end()
+    if is_closed:
+        homes = {name: home_of(several, name) for name in trigger.runs}
+        RunRecords(homes["events"]).close_stopped(
+            trigger.runs["events"], "Airflow: the task was cleared", START, token=1
+        )
+        assert RunRecords(homes["hourly"]).end_planned(trigger.runs["hourly"], START) is not None
+
+    assert own(several, "failing").execute(context("failing"))["run_id"] == done.run_id
+    with pytest.raises(AirflowFailException, match="there is no connection"):
+        own(several, "events").execute(context("events"))
+    (record,) = records_of(several, "events")
+    assert (record.run_id, record.status, record.tries) == (trigger.runs["events"], "planned", 1)
+    with pytest.raises(AirflowException, match="there is no Delta table"):
+        own(several, "hourly").execute(context("hourly"))
 
 
 def test_which_streams_can_share_a_driver(several: StreamProject) -> None:

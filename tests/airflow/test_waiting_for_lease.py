@@ -82,7 +82,7 @@ def test_it_waits_in_its_worker_where_it_can_not_leave(project: StreamProject, m
     other = another_run(project)
     other.__enter__()
     looks: list[bool] = []
-    is_free = LeaseTrigger._is_free
+    is_free = LeaseTrigger.look
 
     def look(trigger: LeaseTrigger) -> bool:
         looks.append(is_free(trigger))
@@ -90,7 +90,7 @@ def test_it_waits_in_its_worker_where_it_can_not_leave(project: StreamProject, m
             other.__exit__(None, None, None)
         return looks[-1]
 
-    monkeypatch.setattr(LeaseTrigger, "_is_free", look)
+    monkeypatch.setattr(LeaseTrigger, "look", look)
     with pytest.raises(AirflowException, match="there is no connection"):
         operator(project, executor="KubernetesExecutor").execute(context())
     assert looks == [False, False, True]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from sluice.errors import SluiceError
 from sluice.locations import real_location
-from sluice.sources.contract import Source
+from sluice.sources.contract import Source, VersionedSource
 from sluice.stream import Stream
 from sluice.table_writers import written_tables
 
@@ -50,6 +50,24 @@ def is_read(source: Source, place: str) -> bool:
         return source.reads_from(place)
     except SluiceError:
         return False
+
+
+def version_writer(stream: Stream, before: Sequence[Stream]) -> str | None:
+    """The stream that leaves the version up to which another one reads: of the one table with versions that it reads.
+
+    Args:
+        stream: The other one.
+        before: The streams that it reads, and that run before it.
+
+    Returns:
+        Its name; None where there are several of either, or that table is not its sink.
+    """
+    versioned = [source for source in stream.sources.values() if isinstance(source, VersionedSource)]
+    if len(versioned) != 1 or len(before) != 1:
+        return None
+    (source,), (writer,) = versioned, before
+    place = writer.sink.location
+    return writer.name if place is not None and is_read(source, place) else None
 
 
 def in_order(upstream: Mapping[str, Collection[str]], alike: Callable[[str], object] = lambda _: None) -> list[str]:

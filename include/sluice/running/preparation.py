@@ -67,20 +67,22 @@ def reserve_run(project: Project, request: Request, after: Sequence[str], *, clo
         clock: Tells the time.
 
     Returns:
-        The run record, on disk; that of a try before as it is.
+        The run record, on disk; that of a try before as it is, if a driver has begun it.
 
     Raises:
         RefusedError: The record of a try before is damaged.
         StorageError: It could not be written.
     """
     journal = open_journal(project, request.stream, clock)
-    wanted = Try.of(request, journal.records, clock)
-    if wanted.try_before is not None:
-        return wanted.try_before
+    before = journal.records.find_try(request.run_key, None)
+    if before is not None and (before.status != "planned" or before.tries > 0):
+        return before
     reason = f"planned when {', '.join(f'`{name}`' for name in after)} {'is' if len(after) == 1 else 'are'} done"
     plan = PlanDocument(verdict="run", reason=reason)
-    record = _new_record(wanted, journal.home.current_generation(), plan)
-    return journal.keep_planned(msgspec.structs.replace(record, after=tuple(after)), None)
+    record = _new_record(Try(request, None, clock()), journal.home.current_generation(), plan)
+    # One that nobody has begun was planned when there was something else to be done.
+    run_id = record.run_id if before is None else before.run_id
+    return journal.keep_planned(msgspec.structs.replace(record, run_id=run_id, after=tuple(after)), None)
 
 
 def _new_record(wanted: Try, generation: int, plan: PlanDocument) -> RunRecord:
@@ -225,8 +227,10 @@ class Preparation:
         return replace(self, journal=self.journal.under(lease))
 
     def close_dead(self, lease: Lease) -> None:
-        """Close the record of the run that died with a lease; this run's own try before is left open."""
-        self.journal.close_dead(lease, self.try_before.run_id if self.try_before is not None else None)
+        """Close the records of runs that are dead; this run's own try before is left open."""
+        own = self.try_before.run_id if self.try_before is not None else None
+        self.journal.close_dead(lease, own)
+        self.journal.close_never_begun(own)
 
     def open_record(self, seen: Survey, plan: Plan) -> RunRecord:
         """The record that a run begins with, not saved yet."""

@@ -1,7 +1,8 @@
 """What a driver runs that several streams share: the runs that were asked for, one after the other, with one Spark.
 
 What becomes of a run stands in its record, which whoever asked for it reads. A run that is not begun, for whatever
-reason, leaves none: it is done later, by a driver of its own.
+reason, leaves none, and is done later, by a driver of its own; but for one that somebody has asked to end: its record
+says so.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from sluice.errors import SluiceError
 from sluice.lineage.sending import tell_end
 from sluice.planning.planner import Limits
+from sluice.planning.stream_order import version_writer
 from sluice.project import Project
 from sluice.running.observers import Lines
 from sluice.running.packed_runs import Pack, PackedRun, PackStop, worst_exit_code
@@ -22,6 +26,7 @@ from sluice.runs.driver import end_group_when_asked
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import StopEvent, stop_request
 from sluice.stream import Stream
+from sluice.times import system_clock
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +48,7 @@ def run_asked(project: Project, keys: Mapping[str, str], stop: PackStop) -> int:
             if run.error is not None:
                 _tell(run.stream, run.error)
     finally:
-        asked.forget_planned()
+        asked.end_planned()
     return worst_exit_code(ended)
 
 
@@ -78,17 +83,17 @@ class _Asked:
         records = RunRecords(home)
         run_id = self.planned.get(name)
         planned = None if run_id is None else records.read(run_id)
-        if (
-            planned is None
-            or planned.status != "planned"
-            or not self.broken.keys().isdisjoint(planned.after)
-            or stop_request(home, planned.run_id) is not None
-        ):
+        if planned is None or planned.status != "planned" or not self.broken.keys().isdisjoint(planned.after):
             stop.set()
+        elif stop_request(home, planned.run_id) is not None:
+            self._end(name, planned.run_id)
+            stop.set()
+        else:
+            self._bound(stream, planned)
 
         def tell(record: RunRecord) -> None:
             tell_end(self.project, stream, record)
-            self.forget_planned()
+            self.end_planned()
 
         is_over = end_group_when_asked(stop, records, tell)
         try:
@@ -96,16 +101,33 @@ class _Asked:
         finally:
             is_over.set()
 
-    def forget_planned(self) -> None:
-        """Delete the records of the runs that were not begun; never raises."""
+    def _bound(self, stream: Stream, planned: RunRecord) -> None:
+        """Let a run go up to the version that the one before it has left, as the task of its stream would."""
+        writer = version_writer(stream, [self.usable[other] for other in planned.after if other in self.planned])
+        if writer is None or planned.strategy is not None:
+            return
+        before = RunRecords(self.project.home_named(writer)).read(self.planned[writer])
+        if before is not None and before.sink_version is not None:
+            bounded = msgspec.structs.replace(planned, to_version=before.sink_version)
+            RunRecords(self.project.stream_home(stream)).save(bounded)
+
+    def end_planned(self) -> None:
+        """End the runs that were not begun; never raises."""
         for name, run_id in self.planned.items():
-            # Whoever plans under the key of such a run by now has another id.
-            records = RunRecords(self.project.home_named(name))
-            try:
-                if records.forget_planned(run_id):
-                    _say(f"the run of `{name}` was not begun: it is done by itself")
-            except SluiceError:
-                logger.warning("the planned run of `%s` can't be forgotten", name, exc_info=True)
+            self._end(name, run_id)
+
+    def _end(self, name: str, run_id: str) -> None:
+        # Whoever plans under the key of such a run by now has another id.
+        records = RunRecords(self.project.home_named(name))
+        try:
+            ended = records.end_planned(run_id, system_clock())
+        except SluiceError:
+            logger.warning("the planned run of `%s` can't be ended", name, exc_info=True)
+            return
+        if ended is not None and ended.error is not None:
+            _say(f"the run of `{name}` was {ended.error.message}")
+        elif ended is not None:
+            _say(f"the run of `{name}` was not begun: it is done by itself")
 
 
 def _planned(project: Project, keys: Mapping[str, str]) -> dict[str, str]:

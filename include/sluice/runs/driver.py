@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
+_TURN_PATIENCE = timedelta(days=1)
+"""How long a run may be planned before a driver that can't be seen from here begins it: one that several streams share
+does others first."""
 GRACE_SECONDS = 5.0
 """How long a batch may go on after somebody asked the run to end."""
 _STOP_POLL_SECONDS = 0.25
@@ -261,6 +264,18 @@ class Drivers:
             StorageError: A file of the home can't be read.
         """
         return self._is_at_work(record, lambda _sign, since, patience: now < since + patience)
+
+    def may_begin(self, record: RunRecord, now: datetime) -> bool:
+        """Whether somebody may yet begin a run that is planned, as far as can be told from here at once.
+
+        Raises:
+            RefusedError: The driver's file is damaged.
+            StorageError: It can't be read.
+        """
+        driver = self.find(record.run_id)
+        if driver is not None and _is_here(driver):
+            return _is_alive_here(driver)
+        return now < (record.planned_at if driver is None else driver.submitted_at) + _TURN_PATIENCE
 
     def _is_at_work(self, record: RunRecord, is_fresh: _IsFresh) -> bool:
         if record.status not in {"planned", "running"}:

@@ -9,14 +9,14 @@ from typing import Protocol
 
 import msgspec
 
-from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, SluiceError
+from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, RunError, SluiceError
 from sluice.home import StreamHome
 from sluice.redaction import redacted
 from sluice.runs.driver import Drivers
 from sluice.runs.fenced_storage import FencedStorage
 from sluice.runs.lease import EndSession, Lease, acquire, check_not_taken, newest_token
 from sluice.runs.record import RecordedError, RunRecord, RunRecords
-from sluice.runs.summary import Status
+from sluice.runs.summary import Status, read_lines
 from sluice.times import Clock, iso_time
 
 logger = logging.getLogger(__name__)
@@ -171,3 +171,25 @@ class Journal:
         self.close_failed(
             record, LeaseLostError("the driver died without a word", remedy="a later run goes on"), is_own=False
         )
+
+    def close_never_begun(self, own: str | None) -> None:
+        """Close the records of the live stream's newest runs that were planned, and that nobody is going to begin.
+
+        For the owner of the lease: nobody else begins one meanwhile.
+
+        Args:
+            own: The run whose try before is left open.
+        """
+        lines = [line for line in read_lines(self.home) if line.status == "planned" and not line.error]
+        others = (line.run_id for line in lines if line.interval is None and line.run_id != own)
+        for record in map(self.records.read, others):
+            if record is not None and record.status == "planned" and not self._may_begin(record):
+                lost = RunError("nobody has begun it, and its driver is gone", remedy="a later run goes on")
+                self.close_failed(record, lost, is_own=False)
+
+    def _may_begin(self, record: RunRecord) -> bool:
+        try:
+            return Drivers(self.home).may_begin(record, self.clock())
+        except RefusedError:
+            logger.warning("whether run %s has a driver can't be read", record.run_id, exc_info=True)
+            return True

@@ -19,6 +19,7 @@ from sluice.plan import Strategy
 from sluice.plan_document import PlanDocument
 from sluice.runs.kept_table import Table
 from sluice.runs.recorded_columns import RecordedColumns
+from sluice.runs.stop import stop_request
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
 from sluice.trigger import LiveTrigger
@@ -236,7 +237,7 @@ class RunRecord(Document, frozen=True, kw_only=True):
     run_key: str | None = None
     """Names the run for its retries: they find this record and keep its plan."""
     tries: int = 1
-    """How often a driver has begun it; 0 when it is planned and no driver has begun yet."""
+    """How often a driver has begun it; 0 when it is planned and no driver has begun yet, or was stopped before."""
     planned_at: datetime
     """The clock of the first try's plan; every try plans by it."""
     until: datetime | None = None
@@ -273,6 +274,11 @@ class RunRecord(Document, frozen=True, kw_only=True):
     columns: RecordedColumns | None = None
     """What the columns of the result are made of; None where nobody is told of lineage, where Spark does not tell, and
     for backfills."""
+
+    @property
+    def sink_version(self) -> int | None:
+        """The newest version of the sink's table that its batches made; None for none."""
+        return max((batch.sink_version for batch in self.batches if batch.sink_version is not None), default=None)
 
 
 class RunRecords:
@@ -323,23 +329,37 @@ class RunRecords:
         if record is None or record.status not in {"planned", "running"} or (record.token or 0) > token:
             return None
         what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
-        error = RecordedError(type="Stopped", message=f"stopped by {requested_by} in the middle of {what}")
-        changes = {"status": "stopped", "error": error, "ended_at": iso_time(now), "token": token}
-        stopped = msgspec.structs.replace(record, **changes)
-        self.save(stopped)
-        return stopped
+        record = msgspec.structs.replace(record, token=token)
+        return self._save_stopped(record, f"stopped by {requested_by} in the middle of {what}", now)
 
-    def forget_planned(self, run_id: str) -> bool:
-        """Delete the record of a run that no driver has begun; says whether it was one.
+    def end_planned(self, run_id: str, now: datetime) -> RunRecord | None:
+        """End a run that is planned, and that nobody is going to begin: it is forgotten, unless it was tried before.
+
+        If somebody has asked it to end, its record is kept, and says so.
+
+        Returns:
+            The record as it was forgotten, or as it is kept with the status `stopped`; None of any other run.
 
         Raises:
-            SluiceError: It could not be read or deleted.
+            SluiceError: A file of it could not be read, written or deleted.
         """
         record = self.read(run_id)
-        is_planned = record is not None and record.status == "planned" and record.tries == 0
-        if is_planned:
-            self.forget(run_id)
-        return is_planned
+        if record is None or record.status != "planned":
+            return None
+        request = stop_request(self._home, run_id)
+        if request is not None:
+            by = request.requested_by
+            return self._save_stopped(record, f"stopped by {by} before it had begun; a retry runs it", now)
+        if record.tries > 0:
+            return None
+        self.forget(run_id)
+        return record
+
+    def _save_stopped(self, record: RunRecord, message: str, now: datetime) -> RunRecord:
+        error = RecordedError(type="Stopped", message=message)
+        stopped = msgspec.structs.replace(record, status="stopped", error=error, ended_at=iso_time(now))
+        self.save(stopped)
+        return stopped
 
     def forget(self, run_id: str) -> None:
         """Delete a record; one that is not there is fine.

@@ -31,13 +31,13 @@ from sluice.times import parse_time
 from sluice_airflow.arguments import check_task_arguments, check_trigger, wanted_until
 from sluice_airflow.assets import emit_events
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, note_runs
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, key_of_try, note_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import limits_of
-from sluice_airflow.run_keys import RunKey, is_backfill, run_key
+from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch
 from sluice_airflow.triggers.lease import LeaseTrigger
 from sluice_airflow.triggers.run import RunTrigger
@@ -150,11 +150,10 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         stream = project.stream(self.stream)
         home = project.stream_home(stream)
         records, drivers = RunRecords(home), Drivers(home)
-        key = run_key(context["ti"], self.retries or 0)
+        key = _free_key(records, key_of_try(context, self.retries or 0), context)
         cleared = _cleared(records, key)
         self._end_what_was_cleared(drivers, cleared)
         if (record := records.find(str(key))) is not None:
-            record = records.find_try(str(key), _recorded_interval(context)) or record
             # One that was asked to end ends as stopped: so would who followed it.
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
             record = records.read(record.run_id)
@@ -163,7 +162,10 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             return self._follow(context, project, home, record)
         if record is not None and self._is_done_together(context, drivers, record):
             return self._conclude_together(context, project, home, record)
-        if record is not None:
+        if record is not None and record.status == "stopped" and record.tries == 0:
+            # Before it had begun: there is nothing to go on with, nor a bound to keep.
+            records.forget(record.run_id)
+        elif record is not None:
             self._show_log_of_lost_try(context, project, drivers, record)
         request = self._request(stream, context, str(key), cleared)
         record = _prepare(project, request)
@@ -172,7 +174,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         self.log.info("run %s: %s", record.run_id, record.plan.reason)
         self._name_downstream(record)
         try:
-            note_runs(context, NotedRuns(project.root, {self.stream: record.run_id}))
+            note_runs(context, NotedRuns(project.root, {self.stream: record.run_id}, generation=key.generation))
             self.check_alive()
             driver = launch(project, request, record.run_id, self.conn_id)
         except BaseException:
@@ -185,13 +187,14 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     @staticmethod
     def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:
         """Whether a driver of several streams has ended this run, and nobody has told of it yet."""
-        if record.status not in _ENDED or record.tries == 0 or _was_forestalled(record):
+        if record.status not in _ENDED or _was_forestalled(record) or context["ti"].try_number != 1:
             return False
-        driver = drivers.find(record.run_id)
-        if driver is None or not driver.is_shared or context["ti"].try_number != 1:
+        driver, is_stopped = drivers.find(record.run_id), record.status == "stopped"
+        # Before it had begun, it may have been stopped before there was a driver.
+        if not (is_stopped if record.tries == 0 else driver is not None and driver.is_shared):
             return False
         # Who ends that task does not end this one: the run goes on.
-        stop = stop_request(drivers.home, record.run_id) if record.status == "stopped" else None
+        stop = stop_request(drivers.home, record.run_id) if is_stopped else None
         return stop is None or not stop.requested_by.startswith(BY_AIRFLOW)
 
     def _conclude_together(
@@ -343,7 +346,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         raise LeaseTakenError(record.error.message, where=join(taken or folders[0], "*.json"))
 
     def _conclude(self, context: Context, project: Project, record: RunRecord) -> dict[str, Any]:
-        if record.status == "skipped" and run_key(context["ti"], self.retries or 0).generation > 0:
+        if record.status == "skipped" and key_of_try(context, self.retries or 0).generation > 0:
             self.log.info(
                 "this task was cleared; what it took before is in the table and is not taken again."
                 " To recompute rows, use a backfill"
@@ -384,6 +387,17 @@ class RunStreamOperator(ToldByProvider, DriverTask):
 def _was_forestalled(record: RunRecord) -> bool:
     """Whether a run has ended because another one had its lease."""
     return record.error is not None and record.error.type == LeaseTakenError.__name__
+
+
+def _free_key(records: RunRecords, key: RunKey, context: Context) -> RunKey:
+    """The key of a task's run, or the next one after those of other runs.
+
+    A DAG run that a backfill has taken over has been the live stream's before. Its task may have the first key even so:
+    Airflow counts no clear before its first try, while the run may have been done by the task before it.
+    """
+    while (found := records.find(str(key))) is not None and found.interval != _recorded_interval(context):
+        key = replace(key, generation=key.generation + 1)
+    return key
 
 
 def _cleared(records: RunRecords, key: RunKey) -> list[RunRecord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,18 @@ from sluice.planning.verdict import Request
 from sluice.running.preparation import prepare_run, reserve_run
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.stop import stop_request
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
-from sluice_airflow.arguments import check_streams, check_task_arguments, wanted_until
+from sluice_airflow.arguments import check_streams, check_task_arguments, is_live, wanted_until
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, note_runs, runs_of_try
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, key_of_try, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import limits_of
-from sluice_airflow.run_keys import RunKey, is_backfill, run_key
+from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch_together, sharing
 from sluice_airflow.triggers.together import TogetherTrigger
 
@@ -57,7 +59,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         streams: The streams' names, which are those of their tasks.
         until: As for `RunStreamOperator`, of those streams that read no other one of these.
         max_batches: The most data batches of each.
-        trigger: As for `RunStreamOperator`; only one that ends by itself.
+        trigger: As for `RunStreamOperator`; with one that goes on for a time, each stream is left to its own task.
         conn_id: As for `RunStreamOperator`.
         project: As for `RunStreamOperator`.
         deferrable: As for `RunStreamOperator`.
@@ -111,7 +113,10 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         if is_backfill(context):
             self.log.info("a backfill: each stream recomputes its rows in its own task")
             return
-        if run_key(context["ti"], self.retries or 0).generation > 0:
+        if is_live(self.trigger):
+            self.log.info("each stream goes on for a time, and is run by its own task, with a driver of its own")
+            return
+        if key_of_try(context, self.retries or 0).generation > 0:
             with as_airflow_errors():
                 self._end_what_was_cleared(context)
             self.log.info("this task was cleared: each stream is run by its own task, with a driver of its own")
@@ -168,16 +173,17 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 self._started = NotedRuns(project.root, ids, planning.idle)
                 note_runs(context, self._started)
                 self.check_alive()
-                driver = launch_together(project, {name: planned[name] for name in runs}, self.conn_id)
+                shared = {name: planned[name] for name in runs}
+                driver = launch_together(project, planning.declared, shared, self.conn_id)
                 self.log.info(
                     "started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log
                 )
         except BaseException:
             self._started = None
-            _forget(project, planned)
+            _end_planned(project, planned)
             forget_runs(context)
             raise
-        _forget(project, {name: planned[name] for name in planned if name not in runs})
+        _end_planned(project, {name: planned[name] for name in planned if name not in runs})
 
     def _waits(self) -> dict[str, set[str]]:
         """By stream, what its task waits for beside this one; nothing of a stream that has no task behind this one."""
@@ -202,8 +208,10 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
             self.log.info("of another Spark, or with wrong settings, and left to their own tasks: %s", others)
         kept: list[str] = []
         for name in planned:
+            # To start a driver forgets who has asked the run to end: that was a try before.
+            is_stopped = stop_request(project.home_named(name), planned[name].run_id) is not None
             # What it reads may come later otherwise, from a task of its own.
-            if name in able and set(planned[name].after) <= set(kept):
+            if name in able and not is_stopped and set(planned[name].after) <= set(kept):
                 kept.append(name)
         return kept if len(kept) > 1 else []
 
@@ -229,10 +237,11 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 self.log.warning("%s: %s", name, exc)
 
     def _tell(self, name: str, records: RunRecords, run_id: str) -> None:
-        if records.forget_planned(run_id):
+        ended = records.end_planned(run_id, datetime.now(UTC))
+        if ended is not None and ended.status == "planned":
             self.log.info("%s: not begun; its own task runs it", name)
             return
-        record = records.read(run_id)
+        record = ended or records.read(run_id)
         if record is None:
             self.log.info("%s: not begun, or with nothing to do by then; its own task tells", name)
             return
@@ -323,6 +332,6 @@ class _Planning:
         return prepare_run(self.project, request)
 
 
-def _forget(project: Project, planned: Mapping[str, RunRecord]) -> None:
+def _end_planned(project: Project, planned: Mapping[str, RunRecord]) -> None:
     for name, record in planned.items():
-        RunRecords(project.home_named(name)).forget_planned(record.run_id)
+        RunRecords(project.home_named(name)).end_planned(record.run_id, datetime.now(UTC))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-import anyio.to_thread
-
-from sluice.errors import LeaseTakenError, SluiceError, StorageError
+from sluice.errors import LeaseTakenError
 from sluice.runs.lease import check_not_taken
 from sluice_airflow.projects import airflow_project
-from sluice_airflow.triggers.absence import Absence
 from sluice_airflow.triggers.following import FollowingTrigger
 
 _POLL_SECONDS = 2.0
@@ -39,23 +35,17 @@ class LeaseTrigger(FollowingTrigger):
         """Which lease it was."""
         return {"folder": self.folder}
 
-    async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:
-        """Wait until the lease is free, or its home has been away for too long."""
-        absence = Absence(self.log, "the lease")
-        while True:
-            try:
-                if await anyio.to_thread.run_sync(self._is_free):
-                    return
-                absence.is_over()
-            except StorageError as exc:
-                if absence.goes_on(exc):
-                    return
-            except SluiceError:
-                # Whoever goes on reads the same file, and fails with its error.
-                return
-            await asyncio.sleep(poll_seconds)
+    @property
+    def followed(self) -> str:
+        """The lease."""
+        return "the lease"
 
-    def _is_free(self) -> bool:
+    async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:
+        """See `FollowingTrigger.follow`; a free lease is not urgent."""
+        await super().follow(poll_seconds=poll_seconds)
+
+    def look(self) -> bool:
+        """Whether the lease is free."""
         try:
             check_not_taken(airflow_project(self.project).storage(), self.folder, datetime.now(UTC))
         except LeaseTakenError:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-import anyio.to_thread
-
-from sluice.errors import SluiceError, StorageError
 from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.runs.stop import request_stop
-from sluice.times import parse_time
-from sluice_airflow.noted_runs import BY_AIRFLOW
 from sluice_airflow.projects import airflow_project
-from sluice_airflow.triggers.absence import Absence
-from sluice_airflow.triggers.following import POLL_SECONDS, FollowingTrigger
+from sluice_airflow.triggers.following import DriverTrigger
 
 
-class RunTrigger(FollowingTrigger):
+class RunTrigger(DriverTrigger):
     """Waits for the end of a run, and shows its batches, or a backfill's phases, in the task's log.
-
-    A triggerer that dies loses nothing: the run goes on, and another triggerer follows it. A person who marks or clears
-    the deferred task ends the run.
 
     Args:
         project: The folder of `sluice.toml`.
@@ -60,31 +50,21 @@ class RunTrigger(FollowingTrigger):
         """Which run it was."""
         return {"run_id": self.run_id}
 
-    async def follow(self, *, poll_seconds: float = POLL_SECONDS) -> None:
-        """Show what the run does in the log until it is over, or its home has been away for too long."""
-        ends_at = parse_time(self.ends_at, where="ends_at")
-        self.log.info("following run %s of stream %s", self.run_id, self.stream)
-        absence = Absence(self.log, "the run")
-        while True:
-            record, is_over = None, False
-            try:
-                record, is_over = await anyio.to_thread.run_sync(self._look)
-            except StorageError as exc:
-                # Whoever resumes does not find it either, says so, and fails in a way that a retry may mend.
-                is_over = absence.goes_on(exc)
-            except SluiceError:
-                # Whoever resumes reads the same file, and fails with its error.
-                is_over = True
-            else:
-                absence.is_over()
-            if record is not None:
-                self._show(record)
-            if is_over:
-                return
-            if ends_at is not None and datetime.now(UTC) >= ends_at:
-                ends_at = None
-                await anyio.to_thread.run_sync(self._request_stop, f"{BY_AIRFLOW} the task's execution_timeout is over")
-            await asyncio.sleep(poll_seconds)
+    @property
+    def followed(self) -> str:
+        """The run and its stream."""
+        return f"run {self.run_id} of stream {self.stream}"
+
+    def look(self) -> bool:
+        """Whether the run is over."""
+        record, is_over = self._drivers.look(self.run_id)
+        if record is not None:
+            self._show(record)
+        return is_over
+
+    def end(self, by: str) -> None:
+        """Ask the run to end."""
+        request_stop(self._home, self.run_id, requested_by=by, now=datetime.now(UTC))
 
     def _show(self, record: RunRecord) -> None:
         for phase in record.phases[self.shown_phases :]:
@@ -94,14 +74,6 @@ class RunTrigger(FollowingTrigger):
         self.shown_phases = max(self.shown_phases, len(record.phases))
         self.shown = max(self.shown, len(record.batches))
 
-    async def on_kill(self) -> None:
-        """A person has marked or cleared the task: ask the run's driver to end.
-
-        Airflow also calls this in a triggerer that wakes up after another one has taken the trigger over. To ask for
-        the task's state there takes Airflow longer than a person wants to wait; so the run ends, and a retry goes on.
-        """
-        await anyio.to_thread.run_sync(self._request_stop, f"{BY_AIRFLOW} the task was marked or cleared")
-
     @cached_property
     def _home(self) -> StreamHome:
         project = airflow_project(self.project)
@@ -110,9 +82,3 @@ class RunTrigger(FollowingTrigger):
     @cached_property
     def _drivers(self) -> Drivers:
         return Drivers(self._home)
-
-    def _look(self) -> tuple[RunRecord | None, bool]:
-        return self._drivers.look(self.run_id)
-
-    def _request_stop(self, by: str) -> None:
-        request_stop(self._home, self.run_id, requested_by=by, now=datetime.now(UTC))

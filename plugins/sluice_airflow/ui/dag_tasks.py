@@ -133,11 +133,12 @@ def run_keys(dag_id: str, run_id: str, task_id: str | None, map_index: int | Non
     if map_index is not None:
         wanted = wanted.where(TaskInstance.map_index == map_index)
     with create_session() as session:
-        # A generation is what clears have added to `max_tries`; how many retries were in it, only the task knew.
+        # A generation is what clears have added to `max_tries`; how many retries were in it, only the task knew. A
+        # backfill that has taken over a run of the live stream has one more.
         return frozenset(
             RunKey(dag_id, run_id, task, index, generation)
             for task, index, max_tries in session.execute(wanted)
-            for generation in range(max_tries + 1)
+            for generation in range(max_tries + 2)
         )
 
 

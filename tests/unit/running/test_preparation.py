@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from sluice import sources
+from sluice.documents import encode_document
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
-from sluice.running.preparation import reserve_run
+from sluice.running.preparation import prepare_run, reserve_run
+from sluice.runs.driver import Driver
+from sluice.runs.process import Process, boot_id, machine, process
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords
 from tests.unit.engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_lab, make_stream, until
 
@@ -390,7 +396,7 @@ class TestItWaitsForOthers:
         asked = self.reserve(lab, Limits(max_batches=1))
         assert (asked.status, asked.tries, asked.after) == ("planned", 0, ("a", "b"))
         assert asked.plan.reason == "planned when `a`, `b` are done"
-        assert self.reserve(lab) == asked
+        assert self.reserve(lab, Limits(max_batches=1)).run_id == asked.run_id
         lab.now += timedelta(minutes=1)
         lab.arrive(3630)
         lab.arrive(3640)
@@ -400,6 +406,34 @@ class TestItWaitsForOthers:
         assert (record.run_id, record.status, record.after) == (asked.run_id, "succeeded", ())
         assert len(record.batches) == 1
         assert record.planned_at >= asked.planned_at + timedelta(minutes=1)
+
+    @pytest.mark.parametrize("was", ["planned by itself", "to wait for another one"])
+    def test_what_nobody_has_begun_is_reserved_anew(self, lab: Lab, was: str) -> None:
+        """Whoever asked before died; by now, other streams have something to do, and another limit may be given."""
+        if was == "planned by itself":
+            lab.arrive(3600)
+            before = prepare_run(lab.project, lab.request(EVERYTHING, "key"), clock=lab.clock)
+        else:
+            before = reserve_run(lab.project, lab.request(EVERYTHING, "key"), ["c"], clock=lab.clock)
+        lab.now += timedelta(minutes=1)
+        lab.arrive(3630)
+
+        asked = self.reserve(lab, Limits(max_batches=7))
+
+        assert (asked.run_id, asked.status, asked.tries) == (before.run_id, "planned", 0)
+        assert (asked.after, asked.max_batches) == (("a", "b"), 7)
+        assert [record["run_id"] for record in lab.records()] == [asked.run_id]
+        record = lab.run(run_key="key")
+        # All that there is by its turn: also what came after it was planned first.
+        assert len(record.batches) == (2 if was == "planned by itself" else 1)
+
+    @pytest.mark.parametrize("status", ["planned", "failed", "succeeded"])
+    def test_what_was_tried_before_is_left_as_it_is(self, lab: Lab, status: Any) -> None:
+        """Its own task goes on with it, or tells what came of it."""
+        records = RunRecords(lab.project.stream_home(lab.stream))
+        records.save(before := msgspec.structs.replace(self.reserve(lab), status=status, tries=1, after=()))
+
+        assert self.reserve(lab, Limits(max_batches=7)) == before == records.read(before.run_id)
 
     def test_a_retry_keeps_the_bound_of_the_first_try(self, lab: Lab) -> None:
         """That is the time when it was planned, not when it was asked for."""
@@ -422,3 +456,81 @@ class TestItWaitsForOthers:
         self.reserve(lab)
         assert lab.run(run_key="key").status == "skipped"
         assert lab.records() == []
+
+
+class TestPlannedAndLost:
+    """A run that was planned for a driver, and that nobody is going to begin: nobody else would ever say so."""
+
+    def plan(self, lab: Lab, **driver: Any) -> RunRecord:
+        """A run of another task, whose worker, and whose driver, if there was one, have gone since."""
+        lab.arrive()
+        planned = prepare_run(lab.project, lab.request(EVERYTHING, "another"), clock=lab.clock)
+        if driver:
+            started = {"machine": machine(), "boot_id": boot_id(), "log": "", "submitted_at": lab.now, **driver}
+            home = lab.project.stream_home(lab.stream)
+            document = encode_document(Driver(run_id=planned.run_id, **started))
+            home.storage.replace(f"{home.drivers_folder()}/{planned.run_id}.json", document)
+        return planned
+
+    @pytest.mark.parametrize(
+        ("driver", "after"),
+        [
+            ({"process": Process(2**30, 1)}, timedelta()),
+            ({"process": Process(1, 1), "machine": "another", "is_shared": True}, timedelta(days=2)),
+            ({"process": None}, timedelta(days=2)),
+            ({}, timedelta(days=2)),
+        ],
+        ids=["ended", "elsewhere, long ago", "never seen, long ago", "never started, long ago"],
+    )
+    def test_who_comes_next_tells_it(self, lab: Lab, driver: dict[str, Any], after: timedelta) -> None:
+        """Its record is closed as that of a run that died is, under the lease; its own task may still run it."""
+        planned = self.plan(lab, **driver)
+        lab.now += after
+
+        lab.run(run_key="key")
+
+        first, second = lab.records()
+        assert (first["run_id"], first["status"], first["tries"]) == (planned.run_id, "failed", 0)
+        assert "nobody has begun it, and its driver is gone" in first["error"]["message"]
+        assert second["status"] == "succeeded"
+        lab.arrive()
+        assert lab.run(run_key="another").run_id == planned.run_id
+
+    @pytest.mark.parametrize(
+        ("driver", "after"),
+        [
+            ({"process": process(os.getpid())}, timedelta(days=2)),
+            ({"process": Process(1, 1), "machine": "another", "is_shared": True}, timedelta(hours=2)),
+            ({}, timedelta(hours=2)),
+        ],
+        ids=["at work", "elsewhere", "not started yet"],
+    )
+    def test_what_may_yet_have_its_turn_is_left(self, lab: Lab, driver: dict[str, Any], after: timedelta) -> None:
+        """A driver of several streams may be at work on another one, for as long as that takes."""
+        planned = self.plan(lab, **driver)
+        lab.now += after
+
+        lab.run(run_key="key")
+
+        first, _ = lab.records()
+        assert (first["run_id"], first["status"]) == (planned.run_id, "planned")
+
+    @pytest.mark.parametrize("folder", ["drivers", "runs"])
+    def test_what_is_damaged_is_no_reason_to_fail(self, lab: Lab, folder: str) -> None:
+        """Of a run that is not this one; a person has to look at it."""
+        planned = self.plan(lab, process=None)
+        damaged = lab.home / folder / f"{planned.run_id}.json"
+        damaged.write_text("{")
+        lab.now += timedelta(days=2)
+
+        assert lab.run().status == "succeeded"
+        assert damaged.read_text() == "{"
+
+    def test_a_retry_is_not_lost(self, lab: Lab) -> None:
+        """Whoever begins the run that was planned goes on with its record."""
+        planned = self.plan(lab, process=Process(2**30, 1))
+        lab.now += timedelta(days=2)
+
+        record = lab.run(run_key="another")
+
+        assert (record.run_id, record.status) == (planned.run_id, "succeeded")

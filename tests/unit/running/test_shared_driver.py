@@ -80,16 +80,32 @@ def test_what_reads_a_stream_that_failed_is_not_begun(project: Project, capsys: 
 def test_what_was_asked_to_end_before_its_turn_is_not_begun(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody takes a lease for it, nor starts Spark."""
+    """Nobody takes a lease for it, nor starts Spark; its record says who has stopped it."""
     for name in NAMES:
         (record,) = records(project, name)
         request_stop(project.home_named(name), record.run_id, requested_by="ada", now=NOW)
 
     assert run_asked(project, {name: name for name in NAMES}, PackStop()) == 0
 
-    assert [records(project, name) for name in NAMES] == [[], [], [], []]
-    assert "sluice: the run of `last` was not begun: it is done by itself" in capsys.readouterr().err
+    for name in NAMES:
+        (record,) = records(project, name)
+        assert (record.status, record.tries) == ("stopped", 0)
+        assert record.error is not None
+        assert record.error.message == "stopped by ada before it had begun; a retry runs it"
+    assert "sluice: the run of `last` was stopped by ada before it had begun" in capsys.readouterr().err
     assert not Path(project.home_named("first").location, "leases").exists()
+
+
+def test_a_stop_of_what_never_has_its_turn(project: Project) -> None:
+    """The driver is asked to end before: that run was stopped, and the others are done by themselves."""
+    (record,) = records(project, "other")
+    request_stop(project.home_named("other"), record.run_id, requested_by="ada", now=NOW)
+    stop = PackStop()
+    stop.set()
+
+    assert run_asked(project, {name: name for name in NAMES}, stop) == 0
+
+    assert [[found.status for found in records(project, name)] for name in NAMES] == [[], [], [], ["stopped"]]
 
 
 def test_what_nobody_waits_for_any_more_is_not_begun(project: Project) -> None:

@@ -19,6 +19,7 @@ from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
 from sluice.runs.record import BatchRecord, RecordedError, RunRecord, RunRecords, new_run_id
+from sluice.runs.stop import request_stop
 from sluice.storage import Storage
 from tests.builders import NOW, QUERY_ID, put
 
@@ -206,9 +207,26 @@ def test_what_nobody_has_begun_is_forgotten(tmp_path: Path, status: Any, tries: 
     record = make_record(status=status, tries=tries)
     records.save(record)
 
-    assert records.forget_planned(record.run_id) == is_forgotten
+    assert records.end_planned(record.run_id, NOW) == (record if is_forgotten else None)
     assert (records.read(record.run_id) is None) == is_forgotten
-    assert not records.forget_planned("20260131T120000000Z-0000000f")
+    assert records.end_planned("20260131T120000000Z-0000000f", NOW) is None
+
+
+@pytest.mark.parametrize(("tries", "token"), [(0, None), (1, 3)], ids=["first try", "retry"])
+def test_what_was_stopped_before_it_had_begun(tmp_path: Path, tries: int, token: int | None) -> None:
+    """It is kept, with who wanted it to end."""
+    records = make_records(tmp_path)
+    record = make_record(status="planned", tries=tries, token=token)
+    records.save(record)
+    request_stop(StreamHome(str(tmp_path), Storage()), record.run_id, requested_by="ada", now=NOW)
+
+    ended = records.end_planned(record.run_id, NOW)
+
+    assert ended is not None
+    assert ended == records.read(record.run_id)
+    assert (ended.status, ended.tries, ended.token) == ("stopped", tries, token)
+    assert ended.error is not None
+    assert ended.error.message == "stopped by ada before it had begun; a retry runs it"
 
 
 def test_run_id() -> None:
