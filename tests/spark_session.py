@@ -50,8 +50,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     """A project in a temporary folder. Its tables are forgotten: those of a hundred tests fill Spark's memory."""
+    from sluice.spark.active_session import active
     from sluice.spark.left_behind import forget_tables
-    from sluice.testing.session import active
     from tests.spark.lab import Lab
 
     with active(spark):

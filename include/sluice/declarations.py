@@ -243,6 +243,7 @@ def _check_lasting(stream: Stream, moving: str) -> None:
     """
     places = {f"source `{name}`": source.location for name, source in stream.sources.items()}
     places |= {"the sink": stream.sink.location or "", "the checkpoint": stream.checkpoint or ""}
+    places |= stream.sink.side_tables
     places |= {"the quarantine": stream.quarantine.location or ""} if stream.quarantine is not None else {}
     for what, location in places.items():
         if location and is_local(location) and is_within(re.split(r"[*?\[{]", location, maxsplit=1)[0], moving):

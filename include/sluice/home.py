@@ -20,12 +20,11 @@
 <home>/<stream>/taken/0001/<n>/times.json  the times of those that were mended, or brought back, before their batch ran
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
-<home>/<stream>/staged/0001/              a batch on its way into two tables: its rows, and what was decided of them
+<home>/<stream>/staged/0001/              a batch on its way into several tables: its rows, and what was decided of them
 <home>/<stream>/quarantines/<digest>.json a table that has taken rows of the stream
 <home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 <home>/<stream>/table_audits/<audit_id>.json  what came of an audit of the sink's table
 <home>/<stream>/first-run                 somebody says that the stream has no past, whatever its sink says
-
 <checkpoint>/_sluice/leases/<token>.json  those of a checkpoint that is elsewhere: whoever names it finds them
 <checkpoint>/_sluice/owner.json           whose it is
 <checkpoint>/_sluice/taken/<n>/           what is noted of the files that its sources took
@@ -128,7 +127,8 @@ class Generation(Document, frozen=True, kw_only=True):
     written: WrittenBatch | None = None
     """In the sink; None before, for sinks without versions, and in homes from before this was noted."""
     quarantined: WrittenBatch | None = None
-    """In the quarantine, likewise."""
+    written_parts: dict[str, WrittenBatch] = msgspec.field(default_factory=dict)
+    """In the quarantine, and in each of several sinks, likewise."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to when the first run began."""
     folders: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)

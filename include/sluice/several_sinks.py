@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.errors import DeclarationError
@@ -96,6 +97,10 @@ class SeveralSinks(BatchSink, BenchSink):
     def side_tables(self) -> Mapping[str, str]:
         return {f"sink `{name}`": part.location for name, part in self.others.items() if part.location is not None}
 
+    @property
+    def shown_place(self) -> str:
+        return ", ".join(f"`{name}` at {part.shown_place}" for name, part in self.parts.items())
+
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         raise TypeError(self.named)  # pragma: no cover - Spark has none
 
@@ -141,10 +146,9 @@ class SeveralSinks(BatchSink, BenchSink):
         is_whole = None not in identities.values()
         return replace(
             next(iter(found.values())),
-            exists=any(state.exists for state in tables.values()),
+            exists=any(state.exists for state in found.values()),
             identity=", ".join(f"{name} {identity}" for name, identity in identities.items()) if is_whole else None,
             forgotten=next((state.forgotten for state in tables.values() if state.forgotten), None),
-            forgetful=next((state.forgetful for state in tables.values() if state.forgetful), None),
             opened=None,
         )
 
@@ -202,13 +206,18 @@ def several(sinks: Mapping[str, object], *, place: str) -> SeveralSinks:
 
 
 def _check_apart(parts: Mapping[str, BatchSink]) -> None:
-    places: dict[object, str] = {}
-    for name, part in parts.items():
-        if part.location is None:
+    places = {name: part.location for name, part in parts.items() if part.location is not None}
+    for (name, place), (other, beside) in combinations(places.items(), 2):
+        is_same = same_for_every_name(place) == same_for_every_name(beside)
+        if not is_same and not _are_nested(place, beside):
             continue
-        if (other := places.setdefault(same_for_every_name(part.location), name)) != name:
-            raise DeclarationError(
-                f"the sinks `{other}` and `{name}` write to the same place",
-                where=part.location,
-                remedy="give each a place of its own; or make one result of both in the transform",
-            )
+        raise DeclarationError(
+            f"the sinks `{name}` and `{other}` write to the same place" + ("" if is_same else ", one below the other"),
+            where=beside,
+            remedy="give each a place of its own; or make one result of both in the transform",
+        )
+
+
+def _are_nested(place: str, other: str) -> bool:
+    first, second = (f"{each.rstrip('/')}/" for each in (place, other))
+    return first.startswith(second) or second.startswith(first)

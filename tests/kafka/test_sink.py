@@ -145,6 +145,18 @@ def test_beside_a_table(lab: Lab, kafka: Kafka) -> None:
     assert [batch.rows_by_sink for batch in record.batches] == [{"table": 2, "topic": 2}]
 
 
+def test_beside_a_table_into_no_topic(lab: Lab, kafka: Kafka) -> None:
+    """It is asked for before anything is planned: corrected, the stream begins."""
+    write_numbers(lab.root / "in", 2)
+    for topic in ("nowhere-at-all", kafka.topic()):
+        into = {"table": sinks.delta("table"), "topic": sinks.kafka(kafka.bootstrap, topic=topic)}
+        made = stream(kafka, None, "into_both", sink=None, sinks=into)
+        if topic.startswith("nowhere"):
+            with pytest.raises(DeclarationError, match="there is no topic `nowhere-at-all`"):
+                lab.run(made)
+    assert [batch.rows_by_sink for batch in lab.run(made).batches] == [{"table": 1, "topic": 1}]
+
+
 def test_headers_of_ones_own(lab: Lab, kafka: Kafka) -> None:
     """They stay, and a row may have none."""
     topic = kafka.topic()

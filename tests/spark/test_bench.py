@@ -17,8 +17,8 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.project import Project
 from sluice.sinks.contract import Sink
+from sluice.spark.active_session import active
 from sluice.testing import Bench, Moment, bench
-from sluice.testing.session import active
 from tests.campaign import CAMPAIGN, rarely
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

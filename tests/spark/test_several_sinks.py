@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
@@ -43,6 +43,31 @@ def by_time(n: DataFrame) -> dict[str, DataFrame]:
     is_even = F.expr("unix_micros(current_timestamp()) % 2 = 0")
     odd = n.where(~is_even).selectExpr("id", "v", "id * 10 AS tens")
     return {"even": n.where(is_even), "odd": odd}
+
+
+def by_view(n: DataFrame) -> dict[str, DataFrame]:
+    """As who writes SQL does it."""
+    n.createOrReplaceTempView("numbers")
+    active = SparkSession.active()
+    return {
+        "even": active.sql("SELECT * FROM numbers WHERE id % 2 = 0"),
+        "odd": active.sql("SELECT *, id * 10 AS tens FROM numbers WHERE id % 2 = 1"),
+    }
+
+
+def with_date(n: DataFrame) -> dict[str, DataFrame]:
+    return {
+        "even": n.where("id % 2 = 0"),
+        "odd": n.where("id % 2 = 1").selectExpr("id", "v", "date '2026-01-01' AS tens"),
+    }
+
+
+def without_tens(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n.where("id % 2 = 0"), "odd": n.where("id % 2 = 1")}
+
+
+def by_file(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "odd": n.select("id", F.input_file_name().alias("file"))}
 
 
 def one_result(n: DataFrame) -> DataFrame:
@@ -150,7 +175,7 @@ def test_killed_and_edited(lab: Lab, at: str) -> None:
     record = lab.run(declared("exchanged"))
     even, odd = ([5, 7], [4]) if at in UNDECIDED else ([4], [5, 7])
     assert (ids(lab, "even"), ids(lab, "odd")) == (sorted([2, *even]), sorted([1, 3, *odd]))
-    assert [batch.decided_by is not None for batch in record.batches] == [at not in UNDECIDED][: len(record.batches)]
+    assert [batch.decided_by is not None for batch in record.batches] == [at not in UNDECIDED] * (at != "not forgotten")
     arrive(lab, 2, 8, 9)
     lab.run(declared())
     assert (ids(lab, "even"), ids(lab, "odd")) == (sorted([2, 8, *even]), sorted([1, 3, 9, *odd]))
@@ -208,10 +233,10 @@ def test_in_a_bench(bench: Bench) -> None:
 
 def test_one_time_for_all(lab: Lab) -> None:
     """The time of a batch is one, whichever sink a row goes to."""
-    for number in range(4):
+    for number in range(8):
         arrive(lab, number, number)
     lab.run(declared("by_time"))
-    assert sorted([*ids(lab, "even"), *ids(lab, "odd")]) == [0, 1, 2, 3]
+    assert sorted([*ids(lab, "even"), *ids(lab, "odd")]) == [*range(8)]
 
 
 @pytest.mark.parametrize(
@@ -222,6 +247,7 @@ def test_one_time_for_all(lab: Lab) -> None:
         ("counted", "the result for sink `odd` as a stream"),
         ("limited", "the result for sink `odd` needs state, and with several sinks each batch is computed by itself"),
         ("hidden", "with several sinks it gets each batch by itself, with the columns of the source alone"),
+        ("by_file", "asks for `input_file_name()`, and with several sinks a batch is read before"),
         ("collected", "for sink `odd` the transform returns a DataFrame that is no stream"),
     ],
 )
@@ -232,6 +258,56 @@ def test_refused(lab: Lab, transform: str, told: str) -> None:
         lab.run(declared(transform))
     assert not (lab.root / "even").exists()
     assert not list((lab.root / "home").rglob("offsets/*"))
+
+
+def test_views(lab: Lab) -> None:
+    """What a transform registers for a batch is what its SQL finds then."""
+    arrive(lab, 0, 1, 2, 3)
+    arrive(lab, 1, 4, 5)
+    lab.run(declared("by_view"))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2, 4], [1, 3, 5])
+
+
+def test_an_older_copy_of_one_of_them(lab: Lab) -> None:
+    """Any of them lacks rows that it had: refused, as of one sink."""
+    arrive(lab, 0, 1, 2)
+    lab.run(declared())
+    shutil.copytree(lab.root / "odd", lab.root / "copy")
+    arrive(lab, 1, 3, 4)
+    lab.run(declared())
+    shutil.rmtree(lab.root / "odd")
+    (lab.root / "copy").rename(lab.root / "odd")
+    forget_tables(lab.spark)
+    problem = lab.plan(declared()).problem
+    assert problem is not None
+    assert (problem.code, problem.file) == ("SINK_REPLACED", str(lab.root / "odd"))
+
+
+def test_columns_that_one_had_before(lab: Lab) -> None:
+    """A result lacks what it gave before, and not what only its table, or another sink's result, ever had."""
+    plain = {"even": sinks.delta("even"), "odd": sinks.delta("odd")}
+    lab.spark.sql("SELECT 1L AS id, 'x' AS v, 1L AS of_others").write.format("delta").save(str(lab.root / "even"))
+    for number in range(2):
+        arrive(lab, number, number)
+        lab.run(declared(sinks=plain))
+    arrive(lab, 2, 2)
+    with pytest.raises(DeclarationError, match="tens: bigint in the table, no longer in the result"):
+        lab.run(declared("without_tens", sinks=plain))
+
+
+def test_a_table_that_is_changed_behind_a_decision(lab: Lab) -> None:
+    """No sink has any row of the batch: what was decided does not stand in the way of a transform that fits."""
+    arrive(lab, 0, 1, 2)
+    plain = {"even": sinks.delta("even"), "odd": sinks.delta("odd")}
+    killed(lab, declared(sinks=plain), WRITES["decided"])
+    lab.spark.sql("SELECT 9L AS id, 'x' AS v, date '2026-01-01' AS tens").write.format("delta").save(
+        str(lab.root / "odd")
+    )
+    for transform in ("by_parity", "with_date"):
+        with pytest.raises(DeclarationError, match="tens"):
+            lab.run(declared(transform, sinks=plain))
+    lab.run(declared("with_date", sinks=plain))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1, 9])
 
 
 def test_columns_are_checked_for_each(lab: Lab) -> None:
@@ -263,6 +339,9 @@ def test_sinks_that_change(lab: Lab) -> None:
     assert refused.value.finding.code == "SINK_REPLACED"
     with pytest.raises(RefusedError, match="there is none"):
         lab.run(moved)
+    exchanged_names = {"odd": sinks.delta("odd"), "even": sinks.delta("even")}
+    with pytest.raises(RefusedError, match="sink of another kind"):
+        lab.run(declared(sinks=exchanged_names))
     (lab.root / "odd").rename(lab.root / "gone")
     with pytest.raises(RefusedError, match="there is none"):
         lab.run(declared())
@@ -277,7 +356,9 @@ def test_a_lost_home(lab: Lab) -> None:
     lab.run(declared())
     (lab.root / "home").rename(lab.root / "lost")
     (lab.root / "even").rename(lab.root / "away")
-    assert lab.plan(declared()).verdict == "refuse"
+    problem = lab.plan(declared()).problem
+    assert problem is not None
+    assert problem.code == "HOME_MISSING"
 
 
 def test_a_table_that_refuses(lab: Lab) -> None:

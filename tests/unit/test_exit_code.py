@@ -67,7 +67,7 @@ def test_python_cleans_up() -> None:
     """Threads are waited for, exit functions called, and what was printed is written."""
     done = call(
         f"{LEAVES}"
-        "def late(): time.sleep(0.2); print('thread')\n"
+        "def late(): threading.main_thread().join(); print('thread')\n"
         "atexit.register(lambda: print('exit function'))\n"
         "threading.Thread(target=late).start()\n"
         "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"

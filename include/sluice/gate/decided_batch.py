@@ -25,6 +25,7 @@ from sluice.sinks.contract import Sink
 class Staged(Document, frozen=True, kw_only=True):
     """A batch that is staged, and decided: on disk before any table has any of it."""
 
+    if_lost = "delete it: the batch is decided anew, unless a table has its part of it already; that is refused then"
     ending: ClassVar[str]
     """What the name of its file ends in, after the batch."""
     batch_id: int
@@ -44,9 +45,6 @@ class Decision(Staged, frozen=True, kw_only=True):
     """What a suite has decided of a batch, and by what."""
 
     ending = ".json"
-    if_lost = (
-        "delete it: the batch is decided anew, unless the quarantine has its part of it already; that is refused then"
-    )
     row_type: str
     """The columns of the result, as Spark's JSON of a struct type."""
     sink: Table
@@ -79,7 +77,6 @@ class Division(Staged, frozen=True, kw_only=True):
     """What several sinks get of a batch."""
 
     ending = ".sinks.json"
-    if_lost = "delete it if no sink has any row of the batch yet; else rows could be in one of them twice, or in none"
     parts: dict[str, Part]
     """By the names of the sinks."""
 

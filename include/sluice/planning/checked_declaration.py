@@ -50,7 +50,7 @@ class CheckedDeclaration:
             source.check_settings(conf, place=f"{stream.place}, source `{name}`")
         if project.is_remote and stream.sink.needs_own_spark:
             raise DeclarationError(
-                f"{stream.sink.named} can't be written over Spark Connect: the server would have to run the merge",
+                f"{stream.sink.named} can't be written over Spark Connect: the run's own process writes it",
                 where=stream.place,
                 remedy="run it with a Spark of its own: `[spark] master`",
             )

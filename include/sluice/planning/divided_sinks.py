@@ -18,16 +18,36 @@ def moved_sink(project: Project, sink: Sink, division: Division) -> Problem | No
         division: What was decided of the batch.
     """
     parts = sink.parts if isinstance(sink, SeveralSinks) else {}
-    now = {name: project.place(part.location or "") for name, part in parts.items()}
+    now = {name: place_of(project, part) for name, part in parts.items()}
     then = {name: part.place for name, part in division.parts.items()}
-    if now == then:
+    if [*now.items()] == [*then.items()]:
         return None
+    if now == then:
+        order = ", ".join(f"`{name}`" for name in then)
+        return _changed(sink, f"batch {division.batch_id} was divided by run {division.run_id} in the order {order}")
     changed = next(name for name in {**then, **now} if then.get(name) != now.get(name))
+    return _changed(
+        sink,
+        f"batch {division.batch_id} was divided by run {division.run_id} with sink `{changed}` at"
+        f" {then.get(changed) or 'no place'}; declared is {now.get(changed) or 'none'}",
+    )
+
+
+def place_of(project: Project, part: Sink) -> str:
+    """Where one of several sinks is: from the project's folder where it lies in it; of a topic, its name.
+
+    One cluster has many names.
+    """
+    if part.is_idempotent or part.dataset is None:
+        return project.place(part.location or "")
+    return part.dataset.name
+
+
+def _changed(sink: Sink, cause: str) -> Problem:
     return Problem(
         code="SINKS_CHANGED",
         file=sink.location or sink.kind,
-        cause=f"batch {division.batch_id} was divided by run {division.run_id} with sink `{changed}` at"
-        f" {then.get(changed) or 'no place'}; declared is {now.get(changed) or 'none'}",
+        cause=cause,
         consequence="some of its sinks may have their part already, and another would never get its own",
         remedy="declare the sinks as they were, run the stream once, and change them then",
     )

@@ -7,7 +7,7 @@ from sluice.errors import Problem, RefusedError
 from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.kept_mode import mode_changed
-from sluice.planning.older_table import older_table
+from sluice.planning.older_table import older_sink
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
 from sluice.stream import Stream
@@ -25,7 +25,7 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, pl
         sink: What the sink says of itself.
         planned: The newest batch that is planned.
     """
-    place = stream.sink.location or stream.sink.kind
+    place = stream.sink.shown_place
     begun = record.declared_at(planned) if record is not None and planned is not None else {}
     if begun.get(SINK_FORM, stream.sink.form) != stream.sink.form:
         was = f"{begun[SINK_FORM]} at {begun['sink']}" if begun.get("sink") else begun[SINK_FORM]
@@ -86,7 +86,7 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     problem = mode_changed(stream, record, checkpoint, state, is_decided=is_decided)
     problem = problem or sink_replaced(stream, record, state, checkpoint.planned_id)
     if problem is None:
-        older = older_table(stream, stream.sink, state, record, checkpoint.committed_id, storage=home.storage)
+        older = older_sink(stream, state, record, checkpoint.committed_id, storage=home.storage)
         problem = older if older is not None and older.is_blocking else None
     if problem is None and record.sink_identity is None and checkpoint.planned_id is not None:
         problem = sink_moved(project, stream, record, checkpoint.planned_id)

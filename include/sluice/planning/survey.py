@@ -18,7 +18,7 @@ from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.missing_checkpoint import writers_before
 from sluice.planning.next_watermark import usable
-from sluice.planning.older_table import older_table
+from sluice.planning.older_table import older_sink
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Available, Bound, OwnLog, Position, VersionedSource
@@ -110,7 +110,7 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         query_id = known.query_id if known else checkpoint.query_id
         sink = stream.sink.state(query_id, storage=home.storage)
         lost = pending_forgotten(stream, stream.sink, sink, checkpoint, query_id, storage=home.storage)
-        older = older_table(stream, stream.sink, sink, known, checkpoint.committed_id, storage=home.storage)
+        older = older_sink(stream, sink, known, checkpoint.committed_id, storage=home.storage)
         writers = writers_before(stream, home, checkpoint, sink, number)
         seen = replace(seen, sink=sink, forgotten=lost, older=older, writers_before=writers)
         return _survey_sources(seen, home, bound, now)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.errors import BatchFailedError, SluiceError
+from sluice.errors import BatchFailedError, DeclarationError, LeaseLostError, SluiceError
 from sluice.gate.decided_batch import (
     Division,
     Part,
@@ -28,14 +28,14 @@ from sluice.gate.decided_batch import (
     staged_folder,
 )
 from sluice.locations import join, spark_location
-from sluice.planning.divided_sinks import moved_sink
+from sluice.planning.divided_sinks import moved_sink, place_of
 from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import BatchSink, SinkBatch
+from sluice.spark.active_session import active
 from sluice.spark.query import Query, run_through, spark_failed
-from sluice.spark.transform import load_transform
 from sluice.spark.transform_call import call_for_sinks
 from sluice.sql_text import identifier
 
@@ -50,6 +50,7 @@ _BEGUN = (
     "another sink has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
     " table take it, by its columns, types and constraints"
 )
+_MAY_BE_BEGUN = "nobody knows what it has got of the batch: the next run sends the very same rows again"
 _NOT_BEGUN = "no sink has any row of the batch: the next run decides it anew"
 """What becomes of a batch that a sink has refused."""
 
@@ -123,9 +124,7 @@ class DividedBatches:
         counts = self._counts(frame.sparkSession, name, types)
         project = self.query.project
         parts = {
-            sink: Part(
-                place=project.place(self.sink.parts[sink].location or ""), row_type=types[sink], rows=counts[sink]
-            )
+            sink: Part(place=place_of(project, self.sink.parts[sink]), row_type=types[sink], rows=counts[sink])
             for sink in results
         }
         division = Division(
@@ -145,10 +144,11 @@ class DividedBatches:
                 raise lost_decision(batch_id, sink, named=f"sink `{name}`", lacks=f"sink `{first}`")
 
     def _results(self, rows: DataFrame) -> Mapping[str, DataFrame]:
-        stream = self.query.stream
-        (source,) = stream.sources
-        transform = load_transform(self.query.project, stream)
-        return call_for_sinks(transform, {source: rows}, f"stream `{stream.name}`", self.sink.parts)
+        (source,) = self.query.stream.sources
+        place = f"stream `{self.query.stream.name}`"
+        # Spark calls with a copy of the session that the query was analysed in.
+        with active(rows.sparkSession):
+            return call_for_sinks(self.query.transform, {source: rows}, place, self.sink.parts)
 
     def _counts(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> dict[str, int]:
         found = self._read(session, folder, types).groupBy(_SINK).count().collect()
@@ -182,13 +182,17 @@ class DividedBatches:
         batch = SinkBatch(division.query_id, division.batch_id, "append", self.lease.token)
         try:
             sink.write_batch(rows, batch, load_function=project.load_function, storage=home.storage)
-        except SluiceError:
+        except LeaseLostError:
             raise
         except Exception as exc:
-            if not is_begun and sink.is_idempotent:
+            # Of a topic nobody knows what it has got; what a person has to correct, no other try would mend.
+            is_left = is_begun or not (sink.is_idempotent or isinstance(exc, DeclarationError))
+            if not is_left:
                 self.lease.check()
                 forget(home, self._generation, division.batch_id)
-            consequence = _BEGUN if is_begun or not sink.is_idempotent else _NOT_BEGUN
+            if isinstance(exc, SluiceError):
+                raise
+            consequence = _NOT_BEGUN if not is_left else _BEGUN if is_begun else _MAY_BE_BEGUN
             raise spark_failed(exc, where=sink.location or sink.kind, consequence=consequence) from exc
 
     def _read(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> DataFrame:

@@ -11,7 +11,7 @@ from sluice.home import Generation
 from sluice.quality.compile import QualityPlan
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import SinkState
-from sluice.spark.fingerprints import COLUMNS
+from sluice.spark.fingerprints import columns_for
 from sluice.spark.query import Query, spark_failed
 from sluice.storage import Storage
 
@@ -37,9 +37,10 @@ def check_result(
         DeclarationError: It does not.
         StorageError: It can't be read right now.
     """
-    written = known.declared_at(newest).get(COLUMNS, "") if known is not None and newest is not None else ""
-    for stream, result in query.outputs:
-        stream.sink.check_result(result, replace(stream.sink_use(conf, storage=storage), written=written))
+    begun = known.declared_at(newest) if known is not None and newest is not None else {}
+    for (stream, result), name in zip(query.outputs, query.results or ("",), strict=True):
+        use = replace(stream.sink_use(conf, storage=storage), written=begun.get(columns_for(name), ""))
+        stream.sink.check_result(result, use)
 
 
 def let_tables_follow(query: Query, plan: QualityPlan | None, lease: Lease, *, storage: Storage) -> None:

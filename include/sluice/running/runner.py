@@ -377,7 +377,7 @@ class _Run:
         decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
         then, now = self.generation.declared_at(batch.batch_id), self.generation.newest_declared
         edited = (name for name, value in then.items() if now.get(name, value) != value)
-        changed = tuple(name for name in edited if name not in {COLUMNS, TRANSFORM_NAME})
+        changed = tuple(name for name in edited if name != TRANSFORM_NAME and not name.startswith(COLUMNS))
         if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
             batch = as_decided(batch, decided, taken)
@@ -479,7 +479,21 @@ class _Run:
             there = quarantine.state(known.query_id, storage=home.storage)
             if there.holds(batch.batch_id) and there.version is not None:
                 changes["quarantined"] = WrittenBatch(batch.batch_id, there.version, there.identity)
+        if self.query.results:
+            changes["written_parts"] = {**known.written_parts, **self._written_parts(batch.batch_id)}
         self.known.keep(lambda known: msgspec.structs.replace(known, **changes))
+
+    def _written_parts(self, batch_id: int) -> dict[str, WrittenBatch]:
+        """The sinks, of several, that have rows of a batch, and in which version of theirs."""
+        query_id, storage = self.known.generation.query_id, self.preparation.home.storage
+        parts = {
+            name: output.sink.state(query_id, storage=storage) for name, output in self.query.stream.outputs.items()
+        }
+        return {
+            name: WrittenBatch(batch_id, state.version, state.identity)
+            for name, state in parts.items()
+            if state.last_batch == batch_id and state.version is not None
+        }
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

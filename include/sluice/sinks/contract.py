@@ -281,6 +281,11 @@ class Sink(ABC):
         return None
 
     @property
+    def shown_place(self) -> str:
+        """Where it is, for messages."""
+        return self.location or self.kind
+
+    @property
     def side_tables(self) -> Mapping[str, str]:
         """The tables that it writes beside its own: their locations, by what they are to it."""
         return {}

@@ -6,10 +6,12 @@ read, so it is read once; and what only a whole stream has, state above all, it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError, QueryRefusedError
+from sluice.spark.active_session import active
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node, has_stream, is_stateful, parse_plan
 from sluice.spark.shown_error import spark_message
@@ -19,6 +21,7 @@ from sluice.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_HIDDEN = re.compile(r"\binput_file_(?:name|block_start|block_length)\(\)")
 _COUNTING = {"GlobalLimit", "LocalLimit", "Offset"}
 
 
@@ -51,7 +54,14 @@ def divided_results(
                 where=place,
                 remedy="change the transform",
             ) from exc
-        if any(map(_needs_whole_stream, parse_plan(plans.analysed_text(result)).walk())):
+        analysed = plans.analysed_text(result)
+        if (hidden := _HIDDEN.search(analysed)) is not None:
+            raise QueryRefusedError(
+                f"the result for sink `{sink}` asks for `{hidden[0]}`, and with several sinks a batch is read before",
+                where=place,
+                remedy="use what the source declares; what else a stream has is for one sink",
+            )
+        if any(map(_needs_whole_stream, parse_plan(analysed).walk())):
             raise QueryRefusedError(
                 f"the result for sink `{sink}` needs state, and with several sinks each batch is computed by itself",
                 where=place,
@@ -64,9 +74,12 @@ def divided_results(
 def _check_batch(transform: Any, frames: Mapping[str, DataFrame], results: Mapping[str, DataFrame], place: str) -> None:
     """A batch has the columns of the source, and nothing that is hidden behind it, such as `_metadata`."""
     ((name, source),) = frames.items()
-    empty = source.sparkSession.createDataFrame([], source.schema)
+    # What a transform leaves in its session, a view above all, must not be found there by a batch.
+    session = source.sparkSession.newSession()
+    empty = session.createDataFrame([], source.schema)
     try:
-        found = call_for_sinks(transform, {name: empty}, place, results)
+        with active(session):
+            found = call_for_sinks(transform, {name: empty}, place, results)
         columns = {sink: frame.dtypes for sink, frame in found.items()}
     except DeclarationError as exc:
         raise DeclarationError(

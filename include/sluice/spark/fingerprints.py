@@ -28,7 +28,7 @@ _TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
 COLUMNS = "columns of the result"
-_FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM, COLUMNS}
+_FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
 """What is declared of the rows that come out."""
 
 
@@ -51,11 +51,17 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     for _, result in query.outputs:
         for location, version in plans.static_versions(result).items():
             found[_VERSION_OF + project.place(location)] = str(version)
-    found[COLUMNS] = result_columns(query.frame.schema.json())
+    for name, result in (query.results or {"": query.frame}).items():
+        found[columns_for(name)] = result_columns(result.schema.json())
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""
     return found
+
+
+def columns_for(sink: str) -> str:
+    """What the columns of a result are noted as: of the one for a sink, by its name where there are several."""
+    return f"{COLUMNS} for sink `{sink}`" if sink else COLUMNS
 
 
 def is_edited(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
@@ -80,6 +86,7 @@ def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: boo
         name
         for name, found in now.items()
         if then.get(name, found) != found and name not in _FOR_WHAT_IS_READ | told_by_text
+        if not name.startswith(COLUMNS)
         if with_tables or not name.startswith(_VERSION_OF)
     ]
 

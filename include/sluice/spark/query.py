@@ -91,6 +91,8 @@ class Query:
     """By source, what was read of it."""
     results: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
     """By each of several sinks, its result; the query itself gives the rows of the source, as they are read."""
+    transform: Callable[..., Any] | None = field(default=None, repr=False)
+    """What was called, and is called with each batch of such a query; a file that is edited meanwhile is not read."""
 
     def start(self, checkpoint: str, *, trigger: StartTrigger) -> StreamingQuery:
         """Start it."""
@@ -244,14 +246,7 @@ def build_query(
         with plans.observing():
             frame = call_transform(transform, frames, place)
         _check_watermarks(plans.watermarks(frame), place)
-    try:
-        plans.check_stream(frame, stream.output_mode)
-    except Exception as exc:
-        raise QueryRefusedError(
-            f"Spark does not run this query as a stream: {spark_message(exc)}",
-            where=place,
-            remedy="change the transform or the output mode",
-        ) from exc
+    _check_stream(plans, frame, stream, place)
     analysed = plans.analysed_text(frame)
     _check_recursion(analysed, place)
     for name, result in results.items():
@@ -274,7 +269,19 @@ def build_query(
     sql = transform.sql if isinstance(transform, SqlTransform) else None
     timers = has_timers(parse_plan(analysed))
     watermarks = plans.watermarks(frame)
-    return Query(project, stream, frame, lines, timers, watermarks, folders, sql=sql, frames=frames, results=results)
+    return Query(
+        project,
+        stream,
+        frame,
+        lines,
+        timers,
+        watermarks,
+        folders,
+        sql=sql,
+        frames=frames,
+        results=results,
+        transform=transform,
+    )
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
@@ -351,6 +358,17 @@ def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
     needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
     if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
         check_parameters(list(parameters), needed, stream, place)
+
+
+def _check_stream(plans: PlanReader, frame: DataFrame, stream: Stream, place: str) -> None:
+    try:
+        plans.check_stream(frame, stream.output_mode)
+    except Exception as exc:
+        raise QueryRefusedError(
+            f"Spark does not run this query as a stream: {spark_message(exc)}",
+            where=place,
+            remedy="change the transform or the output mode",
+        ) from exc
 
 
 def _check_watermarks(watermarks: Iterable[WatermarkNode], place: str) -> None:

@@ -83,6 +83,12 @@ def _checked(result: object, frames: Mapping[str, DataFrame], place: str, *, wha
             where=place,
             remedy="build the result from the sources, without collecting or reading them again",
         )
+    if result.isStreaming and not any(frame.isStreaming for frame in frames.values()):
+        raise DeclarationError(
+            f"{what} returns a stream for a batch",
+            where=place,
+            remedy="let it find what it registers by the session of its source: `visits.sparkSession.sql(...)`",
+        )
     return result
 
 

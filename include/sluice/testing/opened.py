@@ -23,6 +23,7 @@ from sluice.several_sinks import SeveralSinks
 from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import Sink
 from sluice.sources.contract import Bound
+from sluice.spark.active_session import active
 from sluice.spark.left_behind import forget_state, forget_tables
 from sluice.spark.query import build_query
 from sluice.storage import Storage
@@ -31,7 +32,7 @@ from sluice.testing.clock import BenchClock
 from sluice.testing.crash import Kill, KilledError, Moment
 from sluice.testing.outputs import read_rows
 from sluice.testing.project import BenchProject
-from sluice.testing.session import active, bench_session
+from sluice.testing.session import bench_session
 from sluice.testing.stops import StopAfter
 
 if TYPE_CHECKING:
