@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,18 @@ def main() -> None:
         else:
             failed.append(name)
             print(f"{name} could not be measured (exit {done.returncode}): see above", file=sys.stderr, flush=True)
-    columns = ("figure", "value", "at most", "", "spread", "measured")
-    print_table("Benchmarks: medians", columns, [_row(figure) for figure in figures])
+    print_figures("Benchmarks: medians", figures)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(figures, indent=2) + "\n")
     print(f"kept in {RESULTS.relative_to(RESULTS.parents[1])}")
     if failed:
         sys.exit(f"could not be measured: {', '.join(failed)}")
+
+
+def print_figures(title: str, figures: Sequence[dict[str, Any]]) -> None:
+    """Print figures as a table."""
+    columns = ("figure", "value", "at most", "", "spread", "measured")
+    print_table(title, columns, [_row(figure) for figure in figures])
 
 
 def _row(figure: dict[str, Any]) -> tuple[Any, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.measure import ROUNDS, SCRIPTS, Cost, Figure, ratio, run
@@ -47,20 +49,25 @@ def measure() -> list[Figure]:
     By hand means a script that Python is called with; tuned, the same in a JVM that is started as one of ours.
     """
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        landing = make_project(root, files_per_batch=1000)
-        sides = _sides(root)
-        costs: dict[str, list[Cost]] = {side: [] for side in sides}
-        for number in range(ROUNDS + 1):
-            arrive(landing, FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
-            _make_pipeline(root, f"round{number}")
-            for side, command in sides.items():
-                cost = run(command, cwd=root)
-                if number:
-                    costs[side].append(cost)
-    figures, ours = [], costs["sluice"]
+        found = list(islice(cold_rounds(Path(folder)), ROUNDS + 1))
+    return cold_figures(found[1:])
+
+
+def cold_rounds(root: Path) -> Iterator[dict[str, Cost]]:
+    """What each side costs, round by round; the first has more to do."""
+    landing = make_project(root, files_per_batch=1000)
+    sides = _sides(root)
+    for number in count():
+        arrive(landing, FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
+        _make_pipeline(root, f"round{number}")
+        yield {side: run(command, cwd=root) for side, command in sides.items()}
+
+
+def cold_figures(costs: Sequence[Mapping[str, Cost]]) -> list[Figure]:
+    """The figures of some rounds."""
+    figures, ours = [], [cost["sluice"] for cost in costs]
     for side, (cpu, wall) in {"by hand": (0.4, 0.6), "tuned": (1.05, None), "spark-pipelines": (0.35, 0.5)}.items():
-        theirs, name = costs[side], f"cold small run / {side}"
+        theirs, name = [cost[side] for cost in costs], f"cold small run / {side}"
         figures += [
             ratio(f"{name}, CPU", [c.cpu_seconds for c in ours], [c.cpu_seconds for c in theirs], cpu, "s"),
             ratio(f"{name}, wall", [c.wall_seconds for c in ours], [c.wall_seconds for c in theirs], wall, "s"),

@@ -80,14 +80,14 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def alternately(
-    ours: Callable[[int], object], theirs: Callable[[int], object], *, warming: int
+    ours: Callable[[int], object], theirs: Callable[[int], object], *, warming: int, rounds: int = ROUNDS
 ) -> tuple[list[float], list[float]]:
     """How long two sides take, in seconds, in the rounds that follow so many to warm up; each is told the round.
 
     In turn first and second: what one side leaves to be collected, the other would pay for.
     """
     seconds: dict[Callable[[int], object], list[float]] = {ours: [], theirs: []}
-    for number in range(warming + ROUNDS):
+    for number in range(warming + rounds):
         for side in (ours, theirs) if number % 2 else (theirs, ours):
             seconds[side].append(timed(partial(side, number)))
     return seconds[ours][warming:], seconds[theirs][warming:]

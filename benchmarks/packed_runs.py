@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.measure import SCRIPTS, Cost, Figure, ratio, run
@@ -30,26 +32,39 @@ for number in range({STREAMS}):
 def measure() -> list[Figure]:
     """Every round, the same few files arrive for each stream; the sides take them in turn, each into its own tables."""
     with tempfile.TemporaryDirectory() as folder:
-        packed, alone = (_make_project(Path(folder, side)) for side in ("packed", "alone"))
-        together, singly, by_hand = [], [], []
-        for number in range(ROUNDS + 1):
-            for root in (packed, alone):
-                for stream in range(STREAMS):
-                    arrive(root / "in" / f"{stream:02}", FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
-            costs = (
-                run([str(SCRIPTS / "sluice"), "run", "--all"], cwd=packed),
-                [run([str(SCRIPTS / "sluice"), "run", f"s{stream:02}"], cwd=alone) for stream in range(SAMPLE)],
-                [_by_hand(alone, stream) for stream in range(SAMPLE)],
-            )
-            if number:
-                together.append(costs[0].cpu_seconds)
-                singly.append(_of_all(costs[1]))
-                by_hand.append(_of_all(costs[2]))
+        found = list(islice(packed_rounds(Path(folder), singly=SAMPLE, by_hand=SAMPLE), ROUNDS + 1))[1:]
+    together, singly, by_hand = ([costs[side] for costs in found] for side in range(3))
     name = f"{STREAMS} small streams packed"
     return [
-        ratio(f"{name}, against as many spark-submits, CPU", together, by_hand, 0.1, "s"),
+        packed_figure(together, by_hand),
         ratio(f"{name}, against as many runs, CPU", together, singly, None, "s"),
     ]
+
+
+def packed_rounds(folder: Path, *, singly: int, by_hand: int) -> Iterator[tuple[float, float, float]]:
+    """CPU seconds of one packed run, of as many runs, and of as many submits, round by round; the first reads more.
+
+    Args:
+        folder: Where the sides are made.
+        singly: How many of the streams are run one by one.
+        by_hand: How many are submitted.
+    """
+    packed, alone = (_make_project(folder / side) for side in ("packed", "alone"))
+    for number in count():
+        for root in (packed, alone):
+            for stream in range(STREAMS):
+                arrive(root / "in" / f"{stream:02}", FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
+        yield (
+            run([str(SCRIPTS / "sluice"), "run", "--all"], cwd=packed).cpu_seconds,
+            _of_all([run([str(SCRIPTS / "sluice"), "run", f"s{stream:02}"], cwd=alone) for stream in range(singly)]),
+            _of_all([_by_hand(alone, stream) for stream in range(by_hand)]),
+        )
+
+
+def packed_figure(together: Sequence[float], by_hand: Sequence[float]) -> Figure:
+    """The figure of some rounds, in CPU seconds of all streams."""
+    name = f"{STREAMS} small streams packed, against as many spark-submits, CPU"
+    return ratio(name, together, by_hand, 0.1, "s")
 
 
 def _make_project(root: Path) -> Path:
@@ -71,4 +86,4 @@ def _by_hand(root: Path, stream: int) -> Cost:
 
 def _of_all(sample: list[Cost]) -> float:
     """CPU seconds of all streams, by those of some."""
-    return sum(cost.cpu_seconds for cost in sample) / len(sample) * STREAMS
+    return sum(cost.cpu_seconds for cost in sample) / max(len(sample), 1) * STREAMS

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Figure, alternately, ratio
+from benchmarks.measure import ROUNDS, Figure, alternately, ratio
 from benchmarks.workload import SCHEMA, arrive, make_project
 from sluice import sinks
 from sluice.planning.verdict import Request
@@ -24,7 +24,7 @@ ROWS = 20_000
 BATCHES = 4
 
 
-def measure() -> list[Figure]:
+def measure(rounds: int = ROUNDS) -> list[Figure]:
     """Each round reads the same files into new tables, by a new checkpoint, once each way."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -33,7 +33,9 @@ def measure() -> list[Figure]:
         project = find_project(folder)
         session = open_session(project, project.stream("events"))
         session.sparkContext.setLogLevel("OFF")
-        ours, theirs = alternately(partial(_sluice, folder, session), partial(_by_hand, root, session), warming=2)
+        ours, theirs = alternately(
+            partial(_sluice, folder, session), partial(_by_hand, root, session), warming=2, rounds=rounds
+        )
         session.stop()
     return [ratio(f"warm run of {BATCHES} batches, wall", ours, theirs, 1.05, "s")]
 

@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from itertools import count, islice
 from pathlib import Path
 
 from benchmarks.measure import ROUNDS, SCRIPTS, Cost, Figure, ratio, run
@@ -24,29 +27,40 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure() -> list[Figure]:
-    """Every round, the same few files arrive; one side reads them on the server, the other in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "project")
-        landing = make_project(root, files_per_batch=1000)
-        (root / "sluice.toml").write_text('[project]\nname = "bench"\n[spark]\nmaster = "serve"\n')
-        os.environ["SLUICE_SERVERS"] = str(Path(folder, "servers"))
-        processes = _serve(root)
-        ours, theirs = [], []
-        try:
-            for number in range(WARMING + ROUNDS):
-                arrive(landing, FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
-                before = sum(map(_cpu_seconds, processes))
-                warm = run([str(SCRIPTS / "sluice"), "run", "events"], cwd=root)
-                served = sum(map(_cpu_seconds, processes)) - before
-                if number >= WARMING:
-                    ours.append(Cost(warm.wall_seconds, warm.cpu_seconds + served))
-                if number >= WARMING - 1:
-                    # The first one has more to read.
-                    by_hand = run([sys.executable, "by_hand.py", ":".join(jars.class_path()), "1000"], cwd=root)
-                    theirs.append(by_hand)
-        finally:
-            os.kill(processes[0], signal.SIGTERM)
-    theirs = theirs[1:]
+    """Every round, the same few files arrive; one side reads them on the server, the other in a process of its own.
+
+    The first has more to read.
+    """
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as folder, closing(warm_rounds(Path(folder))) as rounds:
+        for warm in islice(rounds, ROUNDS + 1):
+            ours.append(warm)
+            root = Path(folder, "project")
+            theirs.append(run([sys.executable, "by_hand.py", ":".join(jars.class_path()), "1000"], cwd=root))
+    return warm_figures(ours[1:], theirs[1:])
+
+
+def warm_rounds(folder: Path) -> Generator[Cost]:
+    """What a run on a warm server costs, with the server's own time, round by round; what it has to read arrives."""
+    root = folder / "project"
+    landing = make_project(root, files_per_batch=1000)
+    (root / "sluice.toml").write_text('[project]\nname = "bench"\n[spark]\nmaster = "serve"\n')
+    os.environ["SLUICE_SERVERS"] = str(folder / "servers")
+    processes = _serve(root)
+    try:
+        for number in count():
+            arrive(landing, FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
+            before = sum(map(_cpu_seconds, processes))
+            warm = run([str(SCRIPTS / "sluice"), "run", "events"], cwd=root)
+            served = sum(map(_cpu_seconds, processes)) - before
+            if number >= WARMING:
+                yield Cost(warm.wall_seconds, warm.cpu_seconds + served)
+    finally:
+        os.kill(processes[0], signal.SIGTERM)
+
+
+def warm_figures(ours: Sequence[Cost], theirs: Sequence[Cost]) -> list[Figure]:
+    """The figures of some rounds: ours, and a hand-written script's."""
     return [
         ratio("warm small run, CPU", [c.cpu_seconds for c in ours], [c.cpu_seconds for c in theirs], 0.2, "s"),
         ratio("warm small run, wall", [c.wall_seconds for c in ours], [c.wall_seconds for c in theirs], 0.2, "s"),
