@@ -16,10 +16,8 @@ from demo.kafka.drivers import Drivers
 from demo.kafka.events import DEPARTURES, FIRST_DAY, LANDINGS, Event, Sender, flight_events
 from demo.killing import kill_in_mid_batch
 from demo.standalone import REPOSITORY
-from sluice.monitoring.inspection import inspect_stream
 from sluice.project import find_project
 from sluice.runs.record import RunRecord, RunRecords, describe_batch
-from sluice.times import system_clock
 from tests.kafka.topics import Kafka
 
 _PROJECT = f"""\
@@ -115,7 +113,7 @@ class Story:
 
     def compare(self) -> list[Compared]:
         """Compare every table with what DuckDB makes of the records that were sent."""
-        return compare(self._produced, self._work / "lake", self._watermark())
+        return compare(self._produced, self._work / "lake")
 
     def _send(self, *, since: datetime = FIRST_DAY, until: datetime | None = None) -> int:
         return self._sender.send(self._on_time(since, until or self._end), self._partitions)
@@ -126,10 +124,6 @@ class Story:
     def _count_without_landing(self) -> int:
         table = DeltaTable(str(self._work / "lake" / "flights")).to_pyarrow_table(columns=["landed_at"])
         return int(table["landed_at"].null_count)
-
-    def _watermark(self) -> datetime:
-        found = inspect_stream(self._project.stream("flights"), self._homes["flights"], system_clock())["watermark"]
-        return datetime.fromisoformat(str(found))
 
     def _run(self, *words: str) -> None:
         """Run a command, and show what its records say."""
