@@ -36,6 +36,12 @@ def grouped(numbers):
     return numbers.groupBy("id", (F.col("id") % 2).alias("odd")).count()
 
 
+def doubled_elsewhere(numbers):
+    from doubling import double
+
+    return numbers.select(double("id").alias("id")).dropDuplicates(["id"])
+
+
 def dated(numbers):
     return numbers.select("id", F.lit("2026-01-01").cast("date").alias("day"))
 
@@ -65,6 +71,7 @@ def kill_the_server():
 """
 _SINKS = {
     "unequal": 'sinks.delta("out")',
+    "doubled_elsewhere": 'sinks.delta("out")',
     "grouped": 'sinks.delta("out", merge_on="id"), output_mode="update"',
 }
 _OWN = {"SLUICE_SPARK_MASTER": "local[2]"}
@@ -186,3 +193,18 @@ def test_a_run_that_comes_as_the_server_ends(alone: Served) -> None:
         assert client.returncode == 0
         assert watcher.wait(60) == 0
         assert not alone.files
+
+
+def test_a_function_that_is_imported_within_the_transform(work: Served) -> None:
+    """Of a library: a server analyses the query first, and for it the function is another kind of object."""
+    library = work.root / "library"
+    library.mkdir()
+    code = "from pyspark.sql import functions as F\n\n\n@F.udf('bigint')\ndef double(number):\n    return number * 2\n"
+    (library / "doubling.py").write_text(code)
+    write_numbers(work.root / "a", 2)
+    declare(work, "doubled_elsewhere")
+    path = f"{library}:{work.environment['PYTHONPATH']}"
+
+    assert "a Spark of its own: the query keeps state" in work.run_once(PYTHONPATH=path)
+
+    assert rows(work.root) == [(0,), (2,)]

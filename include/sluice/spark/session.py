@@ -21,6 +21,7 @@ from sluice.spark.connect_session import close_remote, is_connected, open_known,
 from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
+from sluice.spark.left_behind import forget_servers_modules
 from sluice.spark.python_zone import PYTHON_ZONE, TIME_ZONE, set_python_zone, system_zone
 from sluice.spark.served import NotServed, fitting_server, is_served, note_server, warm_failure
 from sluice.spark.shown_error import spark_message
@@ -331,6 +332,7 @@ def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSess
     for key, value in conf.items():
         builder = builder.config(key, value)
     set_back()
+    forget_servers_modules()
     try:
         with noted(conf):
             session = builder.getOrCreate()
