@@ -16,7 +16,7 @@ help: ## Show this list
 
 setup: $(READY) ## Make .venv from the locked requirements, fetch the pinned jars, build the launch profile
 
-$(READY): requirements.txt pyproject.toml include/sluice/jars.toml tests/kafka/broker_jars.toml
+$(READY): requirements.txt pyproject.toml include/sluice/jars.toml include/demo/kafka/broker_jars.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
 	@test -x .uv/bin/uv || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet --no-deps --require-hashes --requirement requirements-uv.txt; }
 	@echo "making .venv from requirements.txt (a minute or two the first time)"
@@ -24,7 +24,7 @@ $(READY): requirements.txt pyproject.toml include/sluice/jars.toml tests/kafka/b
 	@.uv/bin/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.txt
 	@.uv/bin/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@$(BIN)/sluice jars fetch
-	@$(BIN)/python -m tests.kafka.broker
+	@PYTHONPATH=include $(BIN)/python -m demo.kafka.broker
 	@echo "building the launch profile (a minute the first time)"
 	@$(BIN)/sluice profile show --json | grep -q '"usable": true' || $(BIN)/sluice profile build
 	@touch $@

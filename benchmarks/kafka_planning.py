@@ -12,12 +12,12 @@ from pathlib import Path
 from confluent_kafka.admin import NewTopic
 
 from benchmarks.measure import Figure
+from demo.kafka.broker import PATIENCE_SECONDS, Broker, until
 from sluice import sources
 from sluice.errors import StorageError
 from sluice.sources.contract import Bound, Position
 from sluice.sources.kafka.source import KafkaSource
 from sluice.storage import Storage
-from tests.kafka.broker import PATIENCE_SECONDS, Broker, until
 from tests.kafka.topics import Kafka
 
 PARTITIONS = 100

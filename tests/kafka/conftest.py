@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kafka.broker import Broker
+from demo.kafka.broker import Broker
 from tests.kafka.topics import Kafka
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.kafka.broker import Broker, Doors
+from demo.kafka.broker import Broker, Doors
 from tests.kafka.certificates import Authority
 
 USER = "alice"

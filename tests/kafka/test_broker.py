@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.kafka import broker as broker_module
-from tests.kafka.broker import Broker
+from demo.kafka import broker as broker_module
+from demo.kafka.broker import Broker
 from tests.kafka.topics import Kafka
 
 pytestmark = pytest.mark.spark  # it is a JVM

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import OffsetSpec
 
+from demo.kafka.broker import until
 from sluice import sources
 from sluice.checkpoint.source_log import SourceLog
 from sluice.errors import DeclarationError, RefusedError, StorageError
@@ -21,7 +22,6 @@ from sluice.sources.contract import Available, Bound, OwnLog, Position
 from sluice.sources.kafka.offset import read_offset, write_offset
 from sluice.sources.kafka.source import KafkaSource, TopicSlice
 from sluice.storage import Storage
-from tests.kafka.broker import until
 from tests.kafka.topics import Kafka
 
 pytestmark = pytest.mark.spark  # a broker is a JVM

@@ -9,36 +9,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
-    NewTopic,
     OffsetSpec,
     ResourceType,
 )
 
-from tests.kafka.broker import PATIENCE_SECONDS, Broker, until
+from demo.kafka.broker import PATIENCE_SECONDS, Broker, until
+from demo.kafka.topics import Topics, ask_offsets
 
 Text: TypeAlias = str | bytes | None
 Row: TypeAlias = Text | Mapping[str, Any] | tuple[Text, Text | Mapping[str, Any]]
 """A value, or a key and a value; a mapping is written as JSON, and None is a value that is none (a tombstone)."""
 
 
-class Kafka:
+class Kafka(Topics):
     """The topics of a broker that runs."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._numbers = itertools.count(1)
-
-    @property
-    def bootstrap(self) -> str:
-        """Where clients find it, as `bootstrap.servers` says it."""
-        return self._broker.bootstrap
 
     def topic(self, partitions: int = 1, *, name: str | None = None, **config: str | int) -> str:
         """Make an empty topic, and give its name.
@@ -46,15 +39,10 @@ class Kafka:
         Args:
             partitions: How many it has.
             name: A name of its own, as that of a topic that was deleted; one that is new unless told.
-            config: Settings with underscores for dots, `max_message_bytes=1000`. Rows are kept for ever unless
-                `retention_ms` says otherwise: by default Kafka drops, within seconds, rows whose time is a week ago.
+            config: As for `make`.
         """
         topic = name or f"topic-{next(self._numbers):04d}"
-        settings = {key.replace("_", "."): str(value) for key, value in {"retention_ms": -1, **config}.items()}
-        admin = self._broker.admin()
-        new = NewTopic(topic, partitions, 1, config=settings)
-        admin.create_topics([new], operation_timeout=PATIENCE_SECONDS)[topic].result(PATIENCE_SECONDS)
-        self._await_partitions(admin, topic, partitions)
+        self.make(topic, partitions, **config)
         return topic
 
     def delete_topic(self, topic: str) -> None:
@@ -67,17 +55,6 @@ class Kafka:
             return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
         until(is_gone, f"{topic} is still there")
-
-    def add_partitions(self, topic: str, total: int) -> None:
-        """Let a topic have more partitions.
-
-        Args:
-            topic: The topic.
-            total: How many it has then.
-        """
-        admin = self._broker.admin()
-        admin.create_partitions([NewPartitions(topic, total)])[topic].result(PATIENCE_SECONDS)
-        self._await_partitions(admin, topic, total)
 
     def configure(self, topic: str, **config: str | int) -> None:
         """Give a topic other settings, with underscores for dots."""
@@ -115,7 +92,7 @@ class Kafka:
         """The offset of each partition: for `OffsetSpec.earliest()`, `.latest()` or `.for_timestamp(milliseconds)`."""
         admin = self._broker.admin()
         partitions = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions
-        return _ask(admin, topic, partitions, spec, isolation)
+        return ask_offsets(admin, topic, partitions, spec, isolation)
 
     def send(
         self, topic: str, rows: Iterable[Row], *, partition: int = 0, timestamp_ms: int | None = None
@@ -152,21 +129,6 @@ class Kafka:
             "request.timeout.ms": milliseconds * 2,
             "max.in.flight.requests.per.connection": 1,
         }
-
-    def _await_partitions(self, admin: AdminClient, topic: str, total: int) -> None:
-        """Wait until all partitions have a leader that answers, which the broker says of them a little too early."""
-
-        def is_led() -> bool:
-            found = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
-            if found.error is not None or len(found.partitions) != total:
-                return False
-            try:
-                _ask(admin, topic, found.partitions, OffsetSpec.latest())
-            except KafkaException:
-                return False
-            return True
-
-        until(is_led, f"{topic} has not got {total} partitions")
 
 
 class Transaction:
@@ -209,18 +171,6 @@ class Transaction:
             lambda: self._kafka.offsets(topic, OffsetSpec.latest())[partition] > end,
             f"the transaction's end is not in {topic}",
         )
-
-
-def _ask(
-    admin: AdminClient,
-    topic: str,
-    partitions: Iterable[int],
-    spec: OffsetSpec,
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[int, int]:
-    asked = {TopicPartition(topic, partition): spec for partition in partitions}
-    found = admin.list_offsets(asked, isolation_level=isolation)
-    return {of.partition: answer.result(PATIENCE_SECONDS).offset for of, answer in found.items()}
 
 
 def _send(producer: Producer, topic: str, rows: Iterable[Row], partition: int, timestamp_ms: int | None) -> list[int]:

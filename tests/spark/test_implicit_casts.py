@@ -16,7 +16,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.project import find_project
 from sluice.running.check import check_project
-from sluice.sinks.delta.implicit_casts import with_types_of
+from sluice.sinks.delta.implicit_casts import types_of, with_types
 from sluice.sinks.delta.schema_evolution import check_result
 from tests.spark.lab import Lab, rows, write_numbers
 from tests.unit.quality.suites import document, row
@@ -124,7 +124,7 @@ def test_columns_of_nothing(lab: Lab) -> None:
         *(f"NULL AS {name}" for name in "abcd"), "named_struct('x', NULL) AS e"
     )  # fmt: skip
 
-    found = with_types_of(DeltaTable(str(table)), result)
+    found = with_types(types_of(DeltaTable(str(table))), result)
 
     assert [kind for _, kind in found.dtypes] == [kind for _, kind in lab.spark.createDataFrame([], kinds).dtypes]
 

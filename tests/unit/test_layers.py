@@ -353,6 +353,21 @@ def test_printing_is_for_the_command_line() -> None:
     assert all(module.startswith("sluice.cli.") for module in users)
 
 
+@pytest.mark.parametrize("folder", ["include", "plugins", "dags", "jobs"])
+def test_nothing_needs_the_tests(folder: str) -> None:
+    """Neither the library nor the demos: who has them need not have the tests."""
+    files = sorted((REPOSITORY / folder).rglob("*.py"))
+    assert files
+    users = [
+        str(file.relative_to(REPOSITORY))
+        for file in files
+        if any(
+            name.partition(".")[0] == "tests" for name in imports(ast.parse(file.read_bytes()), is_lazy_included=True)
+        )
+    ]
+    assert users == []
+
+
 def test_only_the_plugin_knows_airflow() -> None:
     """Airflow is imported by `sluice_airflow` alone, not even lazily elsewhere."""
     users = {name for name, tree in modules().items() for imported in imports(tree, is_lazy_included=True)

@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 
+from demo.kafka.broker import Broker
 from demo.kafka.drivers import Drivers
 from demo.kafka.story import Story
+from demo.kafka.topics import Topics
 from demo.standalone import REPOSITORY
 from sluice.cli.printing import print_table
 from sluice.exit_code import leave_with
-from tests.kafka.broker import Broker
-from tests.kafka.topics import Kafka
 
 WORK = REPOSITORY / "var" / "demo-kafka"
 DAYS = 7
@@ -34,7 +34,7 @@ def main() -> int:
     say("Kafka is starting")
     with Broker(WORK / "broker") as broker:
         say(f"Kafka is up at {broker.bootstrap}")
-        found = Story(Kafka(broker), project, Drivers(project), days=DAYS, say=say).tell()
+        found = Story(Topics(broker), project, Drivers(project), days=DAYS, say=say).tell()
     say("Kafka is stopped")
     rows = [(one.table, f"{one.rows:,}", one.missing, one.extra) for one in found]
     print_table("Against DuckDB on the records that were sent", ("table", "rows", "missing", "too many"), rows)

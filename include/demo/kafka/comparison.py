@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +22,13 @@ select off.flight, off.tailnum, off.origin, off.dest, off.moment as departed_at,
 from events off left join events down on down.topic = 'landings' and down.flight = off.flight
     and down.moment between off.moment and off.moment + interval 12 hours
 where off.topic = 'departures' and off.kind = 'departed'
-    and (down.moment is not null or off.moment + interval 12 hours < ?::timestamp)
+    and (down.moment is not null or off.moment + interval 12 hours < (
+        select least(
+            max(moment) filter (where topic = 'departures' and kind = 'departed'),
+            max(moment) filter (where topic = 'landings')
+        ) - interval 6 hours from events))
 """
-"""A flight without a landing is told once none can come any more."""
+"""A flight without a landing is told once none can come any more: events of either topic may be six hours late."""
 _AIRCRAFT = """
 with changes as (
     select tailnum, moment as "at", flight, coalesce(kind, 'landed') as kind,
@@ -51,13 +54,12 @@ class Compared(NamedTuple):
         return self.rows > 0 and self.missing == self.extra == 0
 
 
-def compare(produced: Path, lake: Path, watermark: datetime) -> list[Compared]:
+def compare(produced: Path, lake: Path) -> list[Compared]:
     """Compare the flights with their landings, and the history of the aircraft, row by row.
 
     Args:
         produced: A line of JSON for each record that was sent.
         lake: The folder of the Delta tables.
-        watermark: Of the flights: how far no event is waited for any more.
     """
     with duckdb.connect() as database:
         database.execute("set threads = 2; set timezone = 'UTC'")
@@ -65,6 +67,6 @@ def compare(produced: Path, lake: Path, watermark: datetime) -> list[Compared]:
         for name in ("flights", "aircraft"):
             load_table(database, lake / name)
         return [
-            Compared(*compare_rows(database, ["flights"], _FLIGHTS, [watermark.replace(tzinfo=None)])),
+            Compared(*compare_rows(database, ["flights"], _FLIGHTS)),
             Compared(*compare_rows(database, ["aircraft"], _AIRCRAFT)),
         ]

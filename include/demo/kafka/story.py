@@ -14,13 +14,11 @@ from deltalake import DeltaTable
 from demo.kafka.comparison import Compared, compare
 from demo.kafka.drivers import Drivers
 from demo.kafka.events import DEPARTURES, FIRST_DAY, LANDINGS, Event, Sender, flight_events
+from demo.kafka.topics import Topics
 from demo.killing import kill_in_mid_batch
 from demo.standalone import REPOSITORY
-from sluice.monitoring.inspection import inspect_stream
 from sluice.project import find_project
 from sluice.runs.record import RunRecord, RunRecords, describe_batch
-from sluice.times import system_clock
-from tests.kafka.topics import Kafka
 
 _PROJECT = f"""\
 [project]
@@ -48,7 +46,7 @@ class Story:
         say: Tells what happens.
     """
 
-    def __init__(self, kafka: Kafka, work: Path, drivers: Drivers, *, days: int, say: Callable[[str], None]) -> None:
+    def __init__(self, kafka: Topics, work: Path, drivers: Drivers, *, days: int, say: Callable[[str], None]) -> None:
         self._kafka, self._work, self._drivers, self._say = kafka, work, drivers, say
         (work / "sluice.toml").write_text(_PROJECT)
         self._events = flight_events(days)
@@ -76,8 +74,7 @@ class Story:
     def read_two_days(self) -> None:
         """Fill the topics with three days, and read two of them: a bound by the records' times."""
         for topic, partitions in self._partitions.items():
-            # Records of 2013 are kept for ever: by its default, Kafka would delete them within seconds.
-            self._kafka.topic(partitions, name=topic, retention_ms=-1)
+            self._kafka.make(topic, partitions)
         sent = self._send(until=_day(3))
         self._say(f"sent {sent:,} events of three days to the topics {DEPARTURES} and {LANDINGS}, 2 partitions each")
         self._say("read the first two days: what bears a later time waits")
@@ -115,7 +112,7 @@ class Story:
 
     def compare(self) -> list[Compared]:
         """Compare every table with what DuckDB makes of the records that were sent."""
-        return compare(self._produced, self._work / "lake", self._watermark())
+        return compare(self._produced, self._work / "lake")
 
     def _send(self, *, since: datetime = FIRST_DAY, until: datetime | None = None) -> int:
         return self._sender.send(self._on_time(since, until or self._end), self._partitions)
@@ -126,10 +123,6 @@ class Story:
     def _count_without_landing(self) -> int:
         table = DeltaTable(str(self._work / "lake" / "flights")).to_pyarrow_table(columns=["landed_at"])
         return int(table["landed_at"].null_count)
-
-    def _watermark(self) -> datetime:
-        found = inspect_stream(self._project.stream("flights"), self._homes["flights"], system_clock())["watermark"]
-        return datetime.fromisoformat(str(found))
 
     def _run(self, *words: str) -> None:
         """Run a command, and show what its records say."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -80,6 +82,8 @@ class Cluster:
         self._complaints = Complaints()
         self._settings: dict[str, Any] = {**_SETTINGS, **settings, "error_cb": self._complaints.hear}
         self._client: AdminClient | None = None
+        self._asked = threading.local()
+        """Of each thread, the client that it has asked: answers of one that is gone never come."""
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of some topics that are there.
@@ -180,14 +184,14 @@ class Cluster:
     def _ask(self, question: Callable[[AdminClient], T]) -> T:
         from confluent_kafka import KafkaException
 
-        if self._client is not None:
+        client = self._client
+        if client is not None:
             # What was said since the last question is not about this one.
-            self._client.poll(0)
+            client.poll(0)
         self._complaints.clear()
         try:
-            if self._client is None:
-                self._client = self._connected()
-            return question(self._client)
+            self._asked.client = self._client = client or self._connected()
+            return question(self._asked.client)
         except (KafkaException, FutureTimeoutError) as exc:
             raise self._failed(exc) from exc
 
@@ -196,28 +200,30 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         check_extra("kafka", "a source of Kafka")
-        client = AdminClient(self._settings)
-        answer = client.describe_cluster(request_timeout=TIMEOUT_SECONDS)
-        while not wait([answer], _LOOK_SECONDS).done:
-            # What goes wrong meanwhile is heard in here.
-            client.poll(0)
-            if self._complaints.is_refused:
-                raise FutureTimeoutError
-        self._wait(answer)
+        self._asked.client = client = AdminClient(self._settings)
+        self._wait(client.describe_cluster(request_timeout=TIMEOUT_SECONDS))
         return client
 
     def _wait(self, answer: Future[Any]) -> Any:
+        # The library ends it by itself before; this is for whatever keeps it from that.
+        deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
         try:
-            # The library ends it by itself before; this is for whatever keeps it from that.
-            return answer.result(2 * TIMEOUT_SECONDS)
+            while not wait([answer], _LOOK_SECONDS).done:
+                # What goes wrong meanwhile is heard in here.
+                self._asked.client.poll(0)
+                if self._complaints.is_refused or time.monotonic() > deadline:
+                    raise FutureTimeoutError
+            return answer.result()
         except FutureTimeoutError as exc:
             raise self._failed(exc) from exc
 
     def _failed(self, exc: Exception) -> UnansweredError:
         """The error for what did not work; the next question is asked over a new connection."""
-        client, self._client = self._client, None
+        client = getattr(self._asked, "client", None)
         if client is not None:
             client.poll(0)
+        if self._client is client:
+            self._client = None
         return self._complaints.error(exc, self._servers)
 
 

@@ -6,10 +6,13 @@ trusted. It tells of each try aside, and of a time-out at the end.
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
 import time
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sluice.errors import UnansweredError
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 1.5
 """For how long it must be refused again and again: a broker that starts knows its users a moment late."""
+_MOST_HEARD = 1000
+"""More than a client says in the time of one question."""
 _BESIDES = re.compile(
     r"^\w+://\S+: | \(after [^()]* in state \w+\)|: broker certificate could not be verified, verify that ssl\..*"
 )
@@ -69,22 +74,37 @@ _UNREADABLE = {
 """By librdkafka's name, what is wrong with what is declared when it can't begin."""
 
 
+class _Heard(NamedTuple):
+    """Something that went wrong."""
+
+    number: int
+    """It was heard after all of smaller numbers."""
+    at: float
+    """When, in seconds of the clock."""
+    text: str
+
+
 class Complaints:
-    """What one client complains of while it is asked one question."""
+    """What one client complains of; of several threads that ask it, each is told what it has said since it asked."""
 
     def __init__(self) -> None:
-        self._last = self._refused = ""
-        self._refused_at: list[float] = []
+        self._numbers = itertools.count(1)
+        self._heard = deque[_Heard](maxlen=_MOST_HEARD)
+        self._asked = threading.local()
 
     @property
     def is_refused(self) -> bool:
         """Whether it is of no use to wait any longer: it was refused, and was so again after a while."""
-        return bool(self._refused_at) and self._refused_at[-1] - self._refused_at[0] >= _PATIENCE_SECONDS
+        refused = [heard.at for heard in self._said() if _refusal(heard.text) is not None]
+        return bool(refused) and refused[-1] - refused[0] >= _PATIENCE_SECONDS
 
     def clear(self) -> None:
-        """Forget what was said: another question is asked."""
-        self._last = self._refused = ""
-        self._refused_at = []
+        """Forget what was said: this thread asks another question."""
+        self._asked.number = next(self._numbers)
+
+    def _said(self) -> list[_Heard]:
+        since = getattr(self._asked, "number", 0)
+        return [heard for heard in self._heard.copy() if heard.number > since]
 
     def hear(self, error: KafkaError) -> None:
         """Called by the library with what goes wrong behind a question: why a connection was refused, say."""
@@ -93,10 +113,7 @@ class Complaints:
         # That all are down is told for each of them already.
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it is the name of the library's code
             return
-        self._last = error.str()
-        if _refusal(self._last) is not None:
-            self._refused = self._last
-            self._refused_at.append(time.monotonic())
+        self._heard.append(_Heard(next(self._numbers), time.monotonic(), error.str()))
 
     def error(self, exc: Exception, servers: str) -> UnansweredError:
         """The error for a question that was not answered.
@@ -106,7 +123,10 @@ class Complaints:
             servers: Who was asked.
         """
         said = exc.args[0].str() if exc.args and hasattr(exc.args[0], "str") else str(exc) or "no answer"
-        for text in (self._refused, self._last, said):
+        heard = [complaint.text for complaint in self._said()]
+        last = heard[-1] if heard else ""
+        refused = next((text for text in reversed(heard) if _refusal(text) is not None), "")
+        for text in (refused, last, said):
             refusal = _refusal(text)
             if refusal is not None:
                 cause = _BESIDES.sub("", text)
@@ -114,7 +134,7 @@ class Complaints:
         for name, problem in _UNREADABLE.items():
             if f"{name} failed" in said:
                 return UnansweredError(problem, where=servers, remedy="check the file, and that this user may read it")
-        told = "; ".join(dict.fromkeys(found for found in (said, self._last) if found))
+        told = "; ".join(dict.fromkeys(found for found in (said, last) if found))
         return UnansweredError(
             f"Kafka can't be asked: {told}",
             where=servers,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from sluice.datasets import Dataset
 from sluice.declaration_checks import refuse_name
 from sluice.errors import DeclarationError
-from sluice.paths import expand
+from sluice.paths import expand, resolve_path
 from sluice.redaction import is_secret_name, remember_secrets
 
 _OURS = {
@@ -71,6 +71,8 @@ _OLD_KEY = re.compile("-----BEGIN (?:RSA|EC|DSA) PRIVATE KEY-----")
 _PLAIN_KEY = "-----BEGIN PRIVATE KEY-----"
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 """How a key says, in its first bytes, that it is encrypted in the way that Java 17 has no name for."""
+_FILES = ("ssl.truststore.location", "ssl.keystore.location")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LARGEST_KEY = 1_000_000
 _SERVER = r"(?:[\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}"
 _SERVERS = re.compile(rf"{_SERVER}(,{_SERVER})*")
@@ -111,14 +113,26 @@ def topic_dataset(servers: str, topic: str) -> Dataset:
     return Dataset(f"kafka://{servers.partition(',')[0]}", topic)
 
 
-def expanded(servers: str, settings: Mapping[str, str], place: str) -> tuple[str, dict[str, str]]:
+def expanded(servers: str, settings: Mapping[str, str], root: str, place: str) -> tuple[str, dict[str, str]]:
     """The servers and the settings with the environment's values; what of these is a secret is masked from then on.
 
+    Args:
+        servers: As they are declared.
+        settings: Likewise.
+        root: The project's folder, below which relative files are: a JVM would look in whatever folder it was started.
+        place: For messages.
+
     Raises:
-        DeclarationError: A variable is not set, or the planner's client can't be told what they say.
+        DeclarationError: A variable is not set, a file is outside of the project, or the planner's client can't be told
+            what they say.
     """
     remember_secrets(secrets_of(settings))
-    found = {name: expand(value, place=f"{place}, settings") for name, value in settings.items()}
+    found = {
+        name: resolve_path(value, root, place=f"{place}, `{name}`")
+        if name in _FILES
+        else expand(value, place=f"{place}, settings")
+        for name, value in settings.items()
+    }
     remember_secrets(secrets_of(found))
     where = check_servers(expand(servers, place=place), place)
     if not _SERVERS.fullmatch(where):
@@ -315,13 +329,13 @@ def _credentials(settings: Mapping[str, str], place: str) -> tuple[str, str]:
     """The user and the password.
 
     Raises:
-        DeclarationError: One is empty or not there, or Java's client would prove it in another way.
+        DeclarationError: One is empty, not there or no plain text, or Java's client would prove it in another way.
     """
     if "sasl.jaas.config" not in settings:
         user, password = (settings.get(name, "") for name in _USER)
         if not (user and password):
             raise DeclarationError("the user, or the password, is missing or empty", where=place, remedy=_LOGIN_REMEDY)
-        return user, password
+        return _plain(user, place), _plain(password, place)
     found = _JAAS.fullmatch(settings["sasl.jaas.config"])
     given = list(_JAAS_OPTION.finditer(found["options"])) if found else []
     options = {option["name"]: re.sub(r"\\(.)", r"\1", option["value"]) for option in given}
@@ -339,7 +353,18 @@ def _credentials(settings: Mapping[str, str], place: str) -> tuple[str, str]:
             where=place,
             remedy=f"leave it out, and {_LOGIN_REMEDY}",
         )
-    return options["username"], options["password"]
+    return _plain(options["username"], place), _plain(options["password"], place)
+
+
+def _plain(text: str, place: str) -> str:
+    """A user or a password. Java's client reads no line break in one, the planner's nothing behind a NUL."""
+    if _CONTROL.search(text) is not None:
+        raise DeclarationError(
+            "the user, or the password, has a line break or another control character",
+            where=place,
+            remedy="leave it out; a variable that was made of a file may have the line break at the file's end",
+        )
+    return text
 
 
 def _stored(settings: Mapping[str, str], store: str, names: Mapping[str, str], place: str) -> dict[str, str]:

@@ -9,9 +9,11 @@ from sluice.planning.backfill import BackfillPlan
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink, StagingSink
+from sluice.spark_master import SERVE
 from sluice.storage import Storage
 from sluice.stream import Stream
 
+_BY_STREAM = "write it with the sink's own stream writer"
 _MEASURED = {"observe": "measure it on the way", "afterwards": "measure it by reading it once more"}
 
 
@@ -107,10 +109,12 @@ def _published(project: Project, seen: Survey, storage: Storage) -> str:
         is_aside = sink.can_rename and not project.is_remote
         mode = seen.stream.output_mode
         if is_aside and sink.aside_obstacle(mode, state=seen.sink, storage=storage) is None:
-            return "write it aside, publish it by one commit of metadata"
+            # Whether a warm Spark takes the run, it sees when it starts.
+            or_warm = f", or, on a warm Spark, {_BY_STREAM}" if project.spark_master == SERVE else ""
+            return f"write it aside, publish it by one commit of metadata{or_warm}"
     elif isinstance(sink, BatchSink):
         return sink.step
-    return "write it with the sink's own stream writer"
+    return _BY_STREAM
 
 
 def _checks(chosen: Judging) -> str:

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.errors import SluiceError
-from sluice.foreign_code import described
 from sluice.plan import Plan
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.survey import Survey
@@ -18,7 +16,7 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import RunRecord
 from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
-from sluice.spark.served import NotServed, is_served
+from sluice.spark.served import NotServed, is_served, warm_failure
 from sluice.spark.session import SessionOpener, close_session, open_served
 from sluice.spark.writers import check_home, name_writer
 
@@ -55,7 +53,7 @@ class QueryMaker:
                 why = str(exc)
             except Exception as exc:
                 # Nothing was written: what is really wrong, a Spark of its own says.
-                why = f"the warm one fails: {exc.problem if isinstance(exc, SluiceError) else described(exc)}"
+                why = warm_failure(exc)
             self.opened.close()
             lease.add_session(None)
             self.observer.phase(f"starting a Spark of its own: {why}")

@@ -390,11 +390,11 @@ class _Backfill:
     def _result(self) -> DataFrame:
         try:
             return self._analysed()
-        except SluiceError as exc:
+        except Exception as exc:
             if not self.session.is_warm:
                 raise
             # Nothing was written yet.
-            self.session.leave_warm(exc.problem, self._leases)
+            self.session.leave_warm(exc, self._leases)
             return self._analysed()
 
     def _analysed(self) -> DataFrame:

@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.errors import SluiceError
-from sluice.foreign_code import described
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill_preparation import BackfillPreparation
 from sluice.running.warm_runs import why_own_sink
 from sluice.runs.lease import Lease
 from sluice.spark.java import Work
-from sluice.spark.served import NotServed, is_served
+from sluice.spark.served import NotServed, is_served, warm_failure
 from sluice.spark.session import close_session, open_served, open_session
 from sluice.spark.writers import check_home, name_writer
 from sluice.stream import Stream
@@ -64,16 +62,16 @@ class BackfillSession:
             except Exception as exc:
                 if not self.is_warm:
                     raise
-                self.leave_warm(described(exc), leases)
+                self.leave_warm(exc, leases)
                 return self.opened(preparation, plan, leases, run_id)
         return self._own
 
-    def leave_warm(self, why: str, leases: Sequence[Lease]) -> None:
+    def leave_warm(self, failure: Exception, leases: Sequence[Lease]) -> None:
         """Give the warm Spark up, which has failed before anything was written: the next session is another one's."""
         self.close()
         for lease in leases:
             lease.add_session(None)
-        self._own, self.is_warm, self._why_own = None, False, f"the warm one fails: {why}"
+        self._own, self.is_warm, self._why_own = None, False, warm_failure(failure)
 
     def close(self) -> None:
         """End what was opened here."""
@@ -90,8 +88,10 @@ class BackfillSession:
             why = "its rows are judged, or it runs as a stream, or it goes on with what another run has replaced"
         try:
             session = None if why is not None else open_served(preparation.project, stream, work=work)
-        except (NotServed, SluiceError) as exc:
+        except NotServed as exc:
             session, why = None, str(exc)
+        except Exception as exc:
+            session, why = None, warm_failure(exc)
         if why is not None:
             self.phase(f"starting a Spark of its own: {why}")
         return session

@@ -20,9 +20,11 @@ from sluice.project import Project
 from sluice.quality.judgement import failing_columns, quality_failed
 from sluice.quality.suite import Suite
 from sluice.running.result_columns import check_result, newest_written
+from sluice.running.warm_runs import why_own_query, why_own_sink
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
+from sluice.spark.served import NotServed, served_session
 from sluice.spark.session import found_with_spark
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -87,10 +89,16 @@ def _check_stream(
 
 
 def _check_query(declared: CheckedDeclaration, suite: Suite | None, session: SparkSession) -> None:
+    """Raises `NotServed` where a warm Spark tells less than one of its own, of which a run would take that one."""
     project, stream, storage = declared.project, declared.stream, declared.project.storage()
+    is_warm = served_session(session) is not None
+    if is_warm and (why := why_own_sink(stream.sink)) is not None:
+        raise NotServed(why)
     home = project.stream_home(stream)
     record = home.generation(home.current_generation())
     query = build_query(project, as_begun(stream, record), session, {})
+    if is_warm and (why := why_own_query(query)) is not None:
+        raise NotServed(why)
     if record is None:
         with first_batch_checked(query, project.conf_of(stream)):
             pass

@@ -74,7 +74,7 @@ class KafkaSink(RowSink):
         return None if self.topic is None else topic_dataset(self.servers, self.topic)
 
     def resolved(self, project_root: str) -> KafkaSink:
-        servers, settings = expanded(self.servers, self.settings, self._place)
+        servers, settings = expanded(self.servers, self.settings, project_root, self._place)
         return replace(self, servers=servers, settings=settings)
 
     def check_table(self, use: SinkUse) -> None:

@@ -14,6 +14,7 @@ from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.quality.suite import Suite
 from sluice.sinks.contract import Sink
+from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, plan_reader
 
 _PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.MULTILINE)
@@ -24,6 +25,8 @@ _VERSION_OF = "version of "
 
 
 _PLAN = "transform"
+_SERVERS_PLAN = "transform, as a server tells it"
+"""A server spells a plan in other words than a Spark in this process: neither is compared with the other."""
 _TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
@@ -42,7 +45,8 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     project, stream = declared.project, query.stream
     plans = plan_reader(query.frame.sparkSession)
     plan = "\n".join(_PASSING.sub("", plans.analysed_text(result)) for _, result in query.outputs)
-    found = {_PLAN: _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
+    spelled = _SERVERS_PLAN if is_connected(query.frame.sparkSession) else _PLAN
+    found = {spelled: _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
     found |= source_fingerprints(stream)
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
@@ -81,7 +85,7 @@ def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: boo
         with_tables: Whether a static table counts that has another version.
     """
     is_one_function = now.get(_TEXT) and all(then.get(name) == now.get(name) for name in (_TEXT, TRANSFORM_NAME))
-    told_by_text = {_PLAN} if is_one_function else set()
+    told_by_text = {_PLAN, _SERVERS_PLAN} if is_one_function else set()
     return [
         name
         for name, found in now.items()

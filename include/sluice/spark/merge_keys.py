@@ -36,6 +36,12 @@ def check_merge_keys(stream: Stream, frame: DataFrame, plans: PlanReader) -> Non
         return
     for key in sink.key_columns:
         _check_column(key, dict(frame.dtypes), stream)
+        if [name.lower() for name in frame.columns].count(key.lower()) > 1:
+            raise DeclarationError(
+                f"rows are to be found by `{key}`, and the result has such a column more than once",
+                where=stream.place,
+                remedy="rename the others in the transform",
+            )
     if sink.takes_keys_once:
         _check_grouping(sink.key_columns, frame, plans, stream)
         if stream.output_mode == "update":

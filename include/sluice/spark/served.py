@@ -23,6 +23,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from sluice.documents import FORMAT, Document
+from sluice.errors import RunError, SluiceError
+from sluice.foreign_code import described
 from sluice.project import Project
 from sluice.redaction import remember_secrets
 from sluice.runs.lease import RemoteSession
@@ -115,7 +117,10 @@ def running_server(project: Project) -> ServerFile:
     Raises:
         NotServed: None does, or its file can't be relied on.
     """
-    file = server_path(project)
+    try:
+        file = server_path(project)
+    except RunError as exc:
+        raise NotServed(exc.problem) from exc
     server = _read(file)
     if server.project != os.path.realpath(project.root):
         raise NotServed(f"{file} is another project's")
@@ -156,6 +161,11 @@ def served_session(session: object) -> RemoteSession | None:
     """What names a session for those who come later, if it is on a server of `sluice serve`."""
     server = _opened.get(session)
     return None if server is None else msgspec.structs.replace(remote_session(session, server.url), process=server.jvm)
+
+
+def warm_failure(exc: Exception) -> str:
+    """What a warm Spark has failed with before anything was written: what is really wrong, one of its own says."""
+    return f"the warm one fails: {exc.problem if isinstance(exc, SluiceError) else described(exc)}"
 
 
 def end_served(project: Project, remote: RemoteSession) -> str | None:

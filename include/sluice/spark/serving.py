@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from sluice.project import Project
 from sluice.redaction import remember_secrets
 from sluice.runs.process import boot_id, machine, process
 from sluice.spark.classic_plan import java_class
+from sluice.spark.connect_session import CONNECT_PATIENCE_SECONDS
 from sluice.spark.driver_jvm import end_jvm, is_gone
 from sluice.spark.java import EXTRA_JAVA_OPTIONS
 from sluice.spark.left_behind import forget_tables, forget_workers
@@ -94,8 +96,9 @@ def serving(project: Project, idle_ms: int) -> Iterator[Served]:
             # Each session sets its own: what a project does not say any more must not be there.
             session = _start(of_start(conf), token)
             file = _describe(project, session, told_apart(start, token), token=token, idle=duration(idle_ms))
-            Storage().replace(str(path), encode_document(file))
-            yield Served(file, _Watch(session, idle_ms / 1000).wait)
+            announce = partial(Storage().replace, str(path), encode_document(file))
+            announce()
+            yield Served(file, _Watch(session, idle_ms / 1000, path, announce).wait)
         finally:
             # First: who finds no file starts a Spark of its own, and waits for none that ends.
             path.unlink(missing_ok=True)
@@ -206,6 +209,10 @@ class _Watch:
 
     session: SparkSession
     idle_seconds: float
+    path: Path
+    """The server's file."""
+    announce: Callable[[], None]
+    """Writes it."""
     _newest: int = 0
     """When Spark was last asked for something, by its own clock."""
     _since: float = field(default_factory=time.monotonic)
@@ -220,20 +227,38 @@ class _Watch:
 
         Raises:
             RunError: Spark has ended.
+            StorageError: A run came at the last moment, and the server's file could not be written once more.
         """
+        while True:
+            while not self._rests(self.idle_seconds):
+                pass
+            # From now on, nobody finds the server; who has just found it connects within this time, or gives up.
+            self.path.unlink(missing_ok=True)
+            if self._rests(self.idle_seconds + CONNECT_PATIENCE_SECONDS):
+                return f"no run has asked for anything in {duration(round(self.idle_seconds * 1000))}"
+            self.announce()
+
+    def _rests(self, seconds: float) -> bool:
+        """Wait until nothing has been asked for so long; False as soon as something is."""
+        since = self._since
+        while time.monotonic() - since < seconds:
+            time.sleep(_POLL_SECONDS)
+            self._look_after()
+            if self._since != since:
+                return False
+        return True
+
+    def _look_after(self) -> None:
         from py4j.protocol import Py4JError
 
-        while time.monotonic() - self._since < self.idle_seconds:
-            time.sleep(_POLL_SECONDS)
+        if is_gone(self.session):
+            raise _gone()
+        try:
+            self._look()
+        except (Py4JError, OSError) as exc:
             if is_gone(self.session):
-                raise _gone()
-            try:
-                self._look()
-            except (Py4JError, OSError) as exc:
-                if is_gone(self.session):
-                    raise _gone() from exc
-                logger.warning("Spark could not be looked after", exc_info=True)
-        return f"no run has asked for anything in {duration(round(self.idle_seconds * 1000))}"
+                raise _gone() from exc
+            logger.warning("Spark could not be looked after", exc_info=True)
 
     def _look(self) -> None:
         service = _service(self.session)

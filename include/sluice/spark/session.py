@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.declared_settings import DRIVER_MEMORY
-from sluice.errors import BatchFailedError, DeclarationError, SluiceError
+from sluice.errors import BatchFailedError, DeclarationError
 from sluice.locations import is_local
 from sluice.project import Project
 from sluice.spark import jars
@@ -21,8 +21,9 @@ from sluice.spark.connect_session import close_remote, is_connected, open_known,
 from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
+from sluice.spark.left_behind import forget_servers_modules
 from sluice.spark.python_zone import PYTHON_ZONE, TIME_ZONE, set_python_zone, system_zone
-from sluice.spark.served import NotServed, fitting_server, is_served, note_server
+from sluice.spark.served import NotServed, fitting_server, is_served, note_server, warm_failure
 from sluice.spark.shown_error import spark_message
 from sluice.spark.start_settings import of_session, of_start
 from sluice.spark.warm_session import noted, set_back
@@ -293,9 +294,12 @@ def found_with_spark(
                 return find(warm)
             finally:
                 close_session(warm)
-        except (NotServed, SluiceError) as exc:
-            reason = exc.problem if isinstance(exc, SluiceError) else str(exc)
-            logger.warning("`%s`: a Spark of its own is started: %s", stream.name, reason)
+        except NotServed as exc:
+            reason = str(exc)
+        except Exception as exc:
+            # A server that dies in this moment, too, and whatever else gRPC has to say of it.
+            reason = warm_failure(exc)
+        logger.warning("`%s`: a Spark of its own is started: %s", stream.name, reason)
     with opened_session(project, stream, given, work=work) as session:
         return find(session)
 
@@ -328,6 +332,7 @@ def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSess
     for key, value in conf.items():
         builder = builder.config(key, value)
     set_back()
+    forget_servers_modules()
     try:
         with noted(conf):
             session = builder.getOrCreate()

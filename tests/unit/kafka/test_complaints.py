@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -106,3 +108,19 @@ def test_the_next_question(clock: Clock) -> None:
     made.clear()
     assert not made.is_refused
     assert made.error(TIMED_OUT, "b:1").problem == "Kafka can't be asked: Failed while waiting for controller"
+
+
+def test_questions_of_several_threads(clock: Clock) -> None:
+    """One that asks takes nothing away from what another is told, and is told nothing of what was said before."""
+    made = heard(clock, (0, PASSWORD), (2, PASSWORD))
+
+    def ask() -> tuple[bool, str]:
+        made.clear()
+        return made.is_refused, made.error(TIMED_OUT, "b:1").problem
+
+    with ThreadPoolExecutor(1) as others:
+        other = others.submit(ask).result()
+
+    assert other == (False, "Kafka can't be asked: Failed while waiting for controller")
+    assert made.is_refused
+    assert made.error(TIMED_OUT, "b:1").problem.startswith("the cluster does not let this user in")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sluice import sources
+from sluice import sinks, sources
 from sluice.errors import DeclarationError
 from sluice.kafka.settings import for_planner, for_spark, secrets_of
 from sluice.redaction import redacted
@@ -209,3 +211,38 @@ def test_a_protocol_that_only_the_environment_tells(monkeypatch: pytest.MonkeyPa
     user = {"sasl.username": "me", "sasl.password": "x"}
     with pytest.raises(DeclarationError, match="which has no users"):
         sources.kafka("h:1", topics=["t"], settings={"security.protocol": "${P}", **user}).resolved("/")
+
+
+@pytest.mark.parametrize("password", ["secret\n", "a\rb", "a\tb", "a\0b"])
+@pytest.mark.parametrize("is_written", [False, True], ids=["by its own name", "as Java wants it"])
+def test_a_password_with_control_characters(
+    monkeypatch: pytest.MonkeyPatch, password: str, *, is_written: bool
+) -> None:
+    """Java's client ends at the line's, in a batch, and the planner's at a NUL: it is told before, and not shown."""
+    if "\0" in password:
+        given = password
+    else:
+        given = "${PASSWORD}"
+        monkeypatch.setenv("PASSWORD", password)
+    jaas = {"sasl.jaas.config": JAAS.format("plain.Plain", "me", given)}
+    login = jaas if is_written else {"sasl.username": "me", "sasl.password": given}
+    with pytest.raises(DeclarationError, match="has a line break or another control character") as told:
+        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "SASL_SSL", **login}).resolved("/")
+    assert password not in str(told.value)
+
+
+def test_files_are_below_the_project(tmp_path: Path) -> None:
+    """For both clients, whatever folder their process was started in; a relative one may not leave the project."""
+    settings = {"security.protocol": "SSL", **PEM, "ssl.truststore.location": "keys/ca.pem"}
+    own = {"ssl.keystore.location": "/etc/me.pem"}
+    for declared in (
+        sources.kafka("h:1", topics=["t"], settings=settings | own),
+        sinks.kafka("h:1", topic="t", settings=settings | own),
+    ):
+        found = declared.resolved(str(tmp_path)).settings
+        expected = (f"{tmp_path}/keys/ca.pem", "/etc/me.pem")
+        assert (found["ssl.truststore.location"], found["ssl.keystore.location"]) == expected
+        of_planner = for_planner("h:1", found, "here")
+        assert (of_planner["ssl.ca.location"], of_planner["ssl.certificate.location"]) == expected
+    with pytest.raises(DeclarationError, match="leaves the project"):
+        sources.kafka("h:1", topics=["t"], settings=settings | {"ssl.truststore.location": "../ca"}).resolved("/p")

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from sluice import Stream, sinks, sources
 from sluice.planning.explain import named_stages
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, plan_stream
+from sluice.project import Project
 from sluice.running import runner
 from tests.unit.engine_lab import Lab, leave_pending, make_lab
 
@@ -87,3 +90,20 @@ def test_nothing_to_do_once_spark_is_there(tmp_path: Path) -> None:
     assert (record.status, record.plan.verdict, record.batches) == ("succeeded", "skip", ())
     assert record.ended_at is not None
     assert lab.plan().verdict == "skip"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "serve", "sc://h:1"])
+def test_how_a_batch_is_written_is_told_for_either_spark(tmp_path: Path, master: str) -> None:
+    """Whether a warm one takes a run is seen when it starts: a plan says what each of the two does."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 0}')
+    landing = sources.files("in", format="json", schema="id bigint")
+    stream = Stream(name="s", sources={"a": landing}, transform="tests.builders:anything", sink=sinks.delta("out"))
+    home = str(tmp_path / "home")
+    project = Project(str(tmp_path), "p", home, stream_folders=(), import_roots=(), spark_master=master)
+
+    plan = plan_stream(project, Request(project.resolve(stream)))
+
+    aside = "write it aside, publish it by one commit of metadata"
+    texts = {"local[2]": aside, "serve": f"{aside}, or, on a warm Spark, {WRITES}", "sc://h:1": WRITES}
+    assert [stage.text for stage in plan.stages if stage.kind == "batch"] == [texts[master]]

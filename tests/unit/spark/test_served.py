@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -163,3 +164,20 @@ def test_a_session_on_another_server(project: Project) -> None:
     assert end_served(project, remote) == "no `sluice serve` runs for this project"
     put_file(project)
     assert end_served(project, remote) == "it is on another server, process 1"
+
+
+def test_a_user_without_a_home_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows where a server's file would be: none is found, and no session is ended; nothing is raised of it."""
+
+    def unknown(_uid: int) -> None:
+        raise KeyError
+
+    for name in ("SLUICE_SERVERS", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert (
+        end_served(project, RemoteSession("sc://localhost:1", "ann", "7c9f", Process(1, 1)))
+        == "this user has no home folder"
+    )
+    with pytest.raises(NotServed, match="this user has no home folder"):
+        fitting_server(project, START)

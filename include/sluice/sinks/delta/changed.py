@@ -16,9 +16,10 @@ from sluice.delta_table import find_table, last_transaction, load_table, refuse_
 from sluice.delta_types import path_part
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
-from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState, SinkUse
-from sluice.sinks.delta import merge, nested_fields, schema_evolution, tombstones
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, SinkBatch, SinkState, SinkUse
+from sluice.sinks.delta import merge, nested_fields, tombstones
 from sluice.sinks.delta.changes import Changes
+from sluice.sinks.delta.keyed import KeyedDeltaSink
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
@@ -30,7 +31,6 @@ from sluice.sinks.delta.keys import (
     texts_of_partitions,
 )
 from sluice.sinks.delta.row_order import UNORDERED, ordered
-from sluice.sinks.delta.table import DeltaTableSink
 from sluice.sinks.delta.tombstones import COLUMNS, SEQUENCE, Tombstones
 from sluice.sql_text import identifier
 from sluice.storage import Storage
@@ -51,7 +51,7 @@ _RESERVED = _OF_A_BATCH | {START.lower(), END.lower()}
 
 
 @dataclass(frozen=True)
-class ChangedDeltaSink(DeltaTableSink, KeyedSink):
+class ChangedDeltaSink(KeyedDeltaSink):
     """Declared by `sinks.delta` with `changes`."""
 
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append",)
@@ -163,9 +163,6 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             check_key_types([self._sequence_column], order, table, place=where)
             self._check_own(frame, table, place=where, storage=use.storage)
         super().check_result(self._kept(frame), replace(use, written=self._kept_of(use.written)))
-        if table is not None:
-            is_told = self.schema_evolution is not None
-            nested_fields.check_whole(table, self._kept(frame), may_be_null=is_told, place=where)
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:
         super().evolve(self._kept(frame), use)
@@ -252,10 +249,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame, partitions)))
             self._make(frame)
         table = load_table(self.path, storage=storage)
-        # Since the run was planned, somebody may have changed the table.
-        kept, is_told = self._kept(frame), self.schema_evolution is not None
-        schema_evolution.check_result(table, kept, None, place=self.path)
-        nested_fields.check_whole(table, kept, may_be_null=is_told, place=self.path)
+        self.check_batch(table, self._kept(frame))
         events = nested_fields.fitted(table, self._events(frame, partitions))
         known = self._tombstones(table)
         deletes = self._deletes(events)

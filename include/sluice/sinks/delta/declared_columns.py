@@ -1,4 +1,4 @@
-"""Whether a table has the columns that a declaration names: those that partition it, and that of its intervals."""
+"""Whether a table has, or can have, columns by their names: those of a result, of its partitions, of its intervals."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sluice.delta_types import column_paths
 from sluice.errors import DeclarationError
 from sluice.interval import KINDS
+from sluice.sinks.delta.implicit_casts import columns_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+
+def check_alike(frame: DataFrame, *, place: str) -> None:
+    """Refuse a result of which two columns, or fields, have names that are one to Delta, which tells no `a` from `A`.
+
+    Raises:
+        DeclarationError: It has such; Delta would say so in the first batch, once that is planned.
+    """
+    known = dict[str, str]()
+    for path, _ in column_paths(columns_of(frame)):
+        if (other := known.setdefault(path.lower(), path)) is not path:
+            is_same = other == path
+            also = "twice" if is_same else f"and `{path}`, which are one name to Delta, whatever Spark's settings say"
+            raise DeclarationError(
+                f"the result has `{other}` {also}", where=place, remedy="rename one of them in the transform"
+            )
 
 
 def check_partitions(table: DeltaTable, partition_by: Sequence[str], *, place: str) -> None:

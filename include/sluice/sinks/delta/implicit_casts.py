@@ -8,6 +8,7 @@ are refused before a batch is planned; the casts by which no value changes, and 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.delta_types import PARTS, is_same, read_columns, sql_type
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def with_types_of(table: DeltaTable, frame: DataFrame) -> DataFrame:
-    """A result with its columns cast to the types of the table's, where every value is the same there.
+def with_types(kinds: Mapping[str, Any], frame: DataFrame) -> DataFrame:
+    """A result with its columns cast to types, by name in small letters, where every value is the same there.
 
     Delta's batch writer casts nothing. Its stream writer does, and then Spark does not know how many rows it has read.
     """
-    kinds = types_of(table)
     columns, is_cast = [], False
     for found in columns_of(frame)["fields"]:
         named, was = identifier(found["name"]), found["type"]

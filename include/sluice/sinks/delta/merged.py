@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
-from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkUse
-from sluice.sinks.delta import merge, nested_fields, schema_evolution
+from sluice.sinks.contract import FunctionLoader, OutputMode, SinkBatch, SinkUse
+from sluice.sinks.delta import merge, nested_fields
+from sluice.sinks.delta.keyed import KeyedDeltaSink
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
@@ -16,7 +17,6 @@ from sluice.sinks.delta.keys import (
     check_key_types,
     check_keys,
 )
-from sluice.sinks.delta.table import DeltaTableSink
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MergedDeltaSink(DeltaTableSink, KeyedSink):
+class MergedDeltaSink(KeyedDeltaSink):
     """Declared by `sinks.delta` with `merge_on`."""
 
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
@@ -74,9 +74,6 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             # First of all: a type to which the table might follow is none for a key.
             check_key_types(self.keys, frame, table, place=f"{use.place}, {self.path}")
         super().check_result(frame, use)
-        if table is not None:
-            is_told = self.schema_evolution is not None
-            nested_fields.check_whole(table, frame, may_be_null=is_told, place=f"{use.place}, {self.path}")
 
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
@@ -100,7 +97,5 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             f"WHEN NOT MATCHED THEN {merge.insert(frame.columns)}",
             *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if is_whole else []),
         ]
-        # Since the run was planned, somebody may have changed the table.
-        schema_evolution.check_result(table, frame, None, place=self.path)
-        nested_fields.check_whole(table, frame, may_be_null=self.schema_evolution is not None, place=self.path)
+        self.check_batch(table, frame)
         merge.merge(nested_fields.fitted(table, frame), self.path, merge.same_keys(self.keys), clauses, batch=batch)

@@ -5,12 +5,12 @@ So a batch has them as the table does, whatever order the transform gives them i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.delta_types import PARTS, sql_type
 from sluice.errors import DeclarationError
-from sluice.sinks.delta.implicit_casts import columns_of, types_of, with_types_of
+from sluice.sinks.delta.implicit_casts import columns_of, types_of, with_types
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -52,12 +52,17 @@ def fitted(table: DeltaTable, frame: DataFrame) -> DataFrame:
 
     A field that it lacks is null. It must be one that `schema_evolution.check_result` lets pass.
     """
+    return fitted_to(types_of(table), frame)
+
+
+def fitted_to(kinds: Mapping[str, Any], frame: DataFrame) -> DataFrame:
+    """A batch as `fitted` gives it, for a table that has these types, by name in small letters."""
     # In this order: structs are cast by the places of their fields.
-    return with_types_of(table, _in_order(table, frame))
+    return with_types(kinds, _in_order(kinds, frame))
 
 
-def _in_order(table: DeltaTable, frame: DataFrame) -> DataFrame:
-    kinds, columns, is_other = types_of(table), [], False
+def _in_order(kinds: Mapping[str, Any], frame: DataFrame) -> DataFrame:
+    columns, is_other = [], False
     for found in columns_of(frame)["fields"]:
         named, to = identifier(found["name"]), kinds.get(found["name"].lower())
         value = _ordered(named, found["type"], to, 0)

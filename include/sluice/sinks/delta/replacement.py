@@ -9,6 +9,7 @@ before the commit, and again after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,15 @@ from sluice.delta_table import (
     read_commit,
     transaction_of,
 )
+from sluice.delta_types import column_paths
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.declared_columns import interval_kind
+from sluice.sinks.delta.implicit_casts import columns_of
+from sluice.sinks.delta.nested_fields import fitted_to
 from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sinks.replaceable import RETURN_PREFIX, Replaced, Replacement, SinkSnapshot
 from sluice.sql_text import identifier
@@ -151,7 +155,11 @@ def replace_rows(location: str, rows: DataFrame, wanted: Replacement) -> None:
 def interval_rows(location: str, frame: DataFrame, wanted: Replacement) -> DataFrame:
     """The interval's rows with the table's columns, in its order; see `ReplaceableSink.interval_rows`."""
     reader = frame.sparkSession.read.format("delta").option("versionAsOf", wanted.version)
-    table = {found.name: found.dataType.simpleString() for found in reader.load(spark_location(location)).schema}
+    there = reader.load(spark_location(location))
+    if _paths(there) == _paths(frame):
+        # As a live run does: by name, where every value is the same.
+        frame = fitted_to({found["name"].lower(): found["type"] for found in columns_of(there)["fields"]}, frame)
+    table = {found.name: found.dataType.simpleString() for found in there.schema}
     result = {found.name: found.dataType.simpleString() for found in frame.schema}
     if table != result:
         differing = sorted(name for name in table.keys() | result.keys() if table.get(name) != result.get(name))
@@ -159,13 +167,27 @@ def interval_rows(location: str, frame: DataFrame, wanted: Replacement) -> DataF
         raise DeclarationError(
             f"the transform's columns are not the table's; they differ in (table / result): {told}",
             where=location,
-            remedy="let the transform give every column of the table, those that the table generates, too"
-            if table.keys() > result.keys()
-            else "give the table the new columns first (ALTER TABLE, or a run of the live stream that reads something,"
-            ' with `schema_evolution="add"`), or correct the transform',
+            remedy=_remedy(table.keys(), result.keys()),
         )
     rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
     return rows.selectExpr(*(identifier(name) for name in table))
+
+
+def _remedy(table: AbstractSet[str], result: AbstractSet[str]) -> str:
+    """What to do where the columns of a result are not those of a table; of the same names, types differ."""
+    if table == result:
+        return "cast in the transform what has another type, and give every field of the table, as a null if need be"
+    if table > result:
+        return "let the transform give every column of the table, those that the table generates, too"
+    return (
+        "give the table the new columns first (ALTER TABLE, or a run of the live stream that reads something,"
+        ' with `schema_evolution="add"`), or correct the transform'
+    )
+
+
+def _paths(frame: DataFrame) -> set[str]:
+    """The columns, and the fields within them."""
+    return {path for path, _ in column_paths(columns_of(frame))}
 
 
 def _kind(frame: DataFrame, column: str) -> str:

@@ -37,7 +37,7 @@ from sluice.sinks.contract import (
     Unknown,
 )
 from sluice.sinks.delta import forgotten, published_batch, schema_evolution
-from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
+from sluice.sinks.delta.declared_columns import check_alike, check_partitions, interval_kind
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.storage import Storage
@@ -124,6 +124,7 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
         return None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
 
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
+        check_alike(frame, place=f"{use.place}, {self.path}")
         table = self._lasting(use.output_mode, use.storage)
         if table is not None:
             schema_evolution.check_result(

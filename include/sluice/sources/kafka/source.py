@@ -96,7 +96,7 @@ class KafkaSource(ExpiringSource):
         return self.topics, self.pattern, self.partitions, self.include_headers, self._reads_committed
 
     def resolved(self, project_root: str) -> KafkaSource:
-        servers, settings = expanded(self.servers, self.settings, self._place)
+        servers, settings = expanded(self.servers, self.settings, project_root, self._place)
         return replace(self, servers=servers, settings=settings)
 
     def reads_from(self, place: str) -> bool:

@@ -1,6 +1,6 @@
-"""A Kafka broker for tests: one node on loopback, from pinned jars, that ends with whoever started it.
+"""A Kafka broker for the demo and for tests: one node on loopback, from pinned jars, that ends with whoever started it.
 
-`python -m tests.kafka.broker` fetches the jars, as `make setup` does; no test does.
+`python -m demo.kafka.broker` fetches the jars, as `make setup` does; no test does.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Broker:
 
     def __enter__(self) -> Self:
         missing = [jar.file_name for jar in pinned_jars() if not jar.is_in(jars_folder())]
-        assert not missing, f"`make setup` fetches the broker's jars: {', '.join(missing)}"
+        if missing:
+            raise RuntimeError(f"`make setup` fetches the broker's jars: {', '.join(missing)}")
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "log4j2.properties").write_text(_LOGGING)
         try:
@@ -133,7 +134,7 @@ class Broker:
         except BaseException:
             self.stop()
             raise
-        raise AssertionError(f"others were always faster to take a port:\n{self._last_words()}")
+        raise RuntimeError(f"others were always faster to take a port:\n{self._last_words()}")
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
@@ -174,7 +175,8 @@ class Broker:
             done = subprocess.run(
                 formatting, stdout=log, stderr=subprocess.STDOUT, timeout=PATIENCE_SECONDS, check=False
             )
-            assert done.returncode == 0, self._last_words()
+            if done.returncode != 0:
+                raise RuntimeError(self._last_words())
             self._process = subprocess.Popen(
                 [*_ending_with_us(), *self._java("kafka.Kafka", str(properties))],
                 stdin=subprocess.DEVNULL,
@@ -190,14 +192,15 @@ class Broker:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 words = self._last_words()
-                assert "Address already in use" in words, words
+                if "Address already in use" not in words:
+                    raise RuntimeError(words)
                 return False
             try:
                 if admin.list_topics(timeout=1).brokers:
                     return True
             except KafkaException:
                 continue  # it waited for its second
-        raise AssertionError(f"the broker does not answer:\n{self._last_words()}")
+        raise RuntimeError(f"the broker does not answer:\n{self._last_words()}")
 
     def admin(self) -> AdminClient:
         """A client of its own for whoever asks. Hold it in a variable: results of one that is gone never come."""
@@ -209,7 +212,8 @@ class Broker:
 
     def _java(self, *arguments: str) -> list[str]:
         java = find_java()
-        assert java is not None, "there is no `java`"
+        if java is None:
+            raise RuntimeError("there is no `java`")
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
         options.append(f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}")
         # Libraries for compression unpack themselves there, and stay.
@@ -222,10 +226,19 @@ class Broker:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a broker has done something, which it says before all of it knows."""
+    """Wait until a broker has done something, which it says before all of it knows.
+
+    Args:
+        condition: Whether it has.
+        what: What is wrong if it never has.
+
+    Raises:
+        RuntimeError: It has not in `PATIENCE_SECONDS`.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, what
+        if time.monotonic() > deadline:
+            raise RuntimeError(what)
         time.sleep(0.02)
 
 
