@@ -192,6 +192,8 @@ class DividedBatches:
                 forget(home, self._generation, division.batch_id)
             if isinstance(exc, SluiceError):
                 raise
+            if (known := sink.cause(str(exc))) is not None:
+                raise known from exc
             consequence = _NOT_BEGUN if not is_left else _BEGUN if is_begun else _MAY_BE_BEGUN
             raise spark_failed(exc, where=sink.location or sink.kind, consequence=consequence) from exc
 

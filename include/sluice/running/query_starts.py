@@ -12,6 +12,7 @@ from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, Sluice
 from sluice.locations import join
 from sluice.running.batch_logs import BatchLogs
 from sluice.runs.lease import Lease
+from sluice.sinks.contract import Sink
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, spark_failed
 from sluice.spark.query_end import ending_query, is_at_work
@@ -33,6 +34,8 @@ class QueryStarts:
 
     stream: str
     """For messages."""
+    sink: Sink
+    """Knows more of what failed, too."""
     lease: Lease
     logs: BatchLogs
     audit: Audit | None
@@ -174,6 +177,8 @@ class QueryStarts:
             return self._failure
         if self.audit is not None and (cause := self.audit.cause(exc, self.logs.newest_planned)) is not None:
             return cause
+        if (known := self.sink.cause(f"{exc}\n{self._failure}")) is not None:
+            return known
         changed = state_changed(str(exc), join(self.logs.location, "state"))
         if changed is not None:
             return RefusedError(changed)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sluice.datasets import Dataset, dataset_at
-from sluice.errors import Problem
+from sluice.errors import Problem, SluiceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -228,6 +228,14 @@ class Sink(ABC):
     def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
         """A result as the sink's stream writer is to get it: of the types of what is there, where no value changes."""
         return frame
+
+    def cause(self, said: str) -> SluiceError | None:
+        """What ended a batch, where the sink knows it better than Spark; None where it does not.
+
+        Args:
+            said: All that Spark said, its plan as well.
+        """
+        return None
 
     def clash(self, other: Sink, stream: str) -> Clash | None:
         """Why another stream's sink takes the rows of this one away, wherever they are; None when it does not.

@@ -19,6 +19,7 @@ from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, SinkBatch, SinkState, SinkUse
 from sluice.sinks.delta import merge, nested_fields, tombstones
 from sluice.sinks.delta.changes import Changes
+from sluice.sinks.delta.far_times import refusing_far_times
 from sluice.sinks.delta.keyed import KeyedDeltaSink
 from sluice.sinks.delta.keys import (
     check_begun_with,
@@ -239,6 +240,7 @@ class ChangedDeltaSink(KeyedDeltaSink):
     ) -> None:
         changes = self.changes
         partitions = self.partitions(dict(frame.dtypes), batch.output_mode, storage=storage)
+        frame = refusing_far_times(frame, partitions)
         sequence = changes.sequence_by
         rows = check_keys(
             frame, changes.keys, batch.batch_id, place=self.path, sequence=sequence, partitions=partitions

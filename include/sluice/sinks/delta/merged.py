@@ -9,6 +9,7 @@ from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, OutputMode, SinkBatch, SinkUse
 from sluice.sinks.delta import merge, nested_fields
+from sluice.sinks.delta.far_times import refusing_far_times
 from sluice.sinks.delta.keyed import KeyedDeltaSink
 from sluice.sinks.delta.keys import (
     check_begun_with,
@@ -79,6 +80,7 @@ class MergedDeltaSink(KeyedDeltaSink):
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
         partitions = self.partitions(dict(frame.dtypes), batch.output_mode, storage=storage)
+        frame = refusing_far_times(frame, partitions)
         rows = check_keys(frame, self.keys, batch.batch_id, place=self.path, partitions=partitions)
         table = find_table(self.path, storage=storage)
         if table is None:

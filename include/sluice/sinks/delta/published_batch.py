@@ -6,6 +6,7 @@ which batch it holds, and a second try passes over a batch that is there.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from sluice.errors import Problem, RefusedError, SluiceError, StorageError
 from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside, SinkBatch
 from sluice.sinks.delta import new_table, parquet_aside
+from sluice.sinks.delta.far_times import check_far_times
 from sluice.sinks.delta.settings import setting_for_delta
 from sluice.sinks.delta.table_rules import rule_for_spark, rule_of_partitions
 from sluice.sql_text import identifier
@@ -139,6 +141,8 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
 
     if aside.columns is not None and open_log(location, storage=storage) is None:
         added, told = _found(location, batch, aside, aside.partition_by, options, storage=storage)
+        columns = json.loads(aside.columns)["fields"]
+        check_far_times(added, {column["name"]: column["type"] for column in columns}, place=location)
         new_table.create(location, aside.columns, aside.partition_by, added, told, storage=storage)
         _tidy(location, aside, added, storage)
         return
@@ -150,6 +154,7 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
         raise _not_committed(location, f"{rule}, since the batch was written")
     partitions = table.metadata().partition_columns
     added, told = _found(location, batch, aside, partitions, options, storage=storage)
+    check_far_times(added, spark_columns(table), place=location)
     with library_call(_NOT_PUBLISHED, location, passing=CommitFailedError, remedy=_TRY_AGAIN):
         table.create_write_transaction(
             [*added], "append", table.schema(), partition_by=partitions, commit_properties=told

@@ -26,6 +26,7 @@ from sluice.delta_table import (
     load_table,
     open_log,
     read_commit,
+    spark_columns,
     transaction_of,
 )
 from sluice.delta_types import column_paths
@@ -35,6 +36,7 @@ from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.declared_columns import interval_kind
+from sluice.sinks.delta.far_times import check_far_times
 from sluice.sinks.delta.implicit_casts import columns_of
 from sluice.sinks.delta.nested_fields import fitted_to
 from sluice.sinks.delta.table_rules import rule_for_spark
@@ -211,6 +213,7 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
         return None
     partitions = table.metadata().partition_columns
     added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
+    check_far_times(added, spark_columns(table), place=location)
     rows_replaced = known_sum(files.values())
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
     start, end = (moment.astimezone(UTC).date().isoformat() for moment in (wanted.interval.start, wanted.interval.end))

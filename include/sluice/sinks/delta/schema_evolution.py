@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.delta_table import find_table, spark_type
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SchemaEvolution = Literal["add"]
 DECLARED = '`schema_evolution="add"`'
+_NUMBERS = {"short", "integer", "long", "float", "double"}
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] [^\n]*")
 _FEATURES = "DELTA_FEATURE"
 """How conditions begin that tell of a feature which a table lacks."""
@@ -91,7 +92,28 @@ def check_word(word: object, place: str) -> SchemaEvolution | None:
 
 def differences(table: DeltaTable, frame: DataFrame) -> list[Difference]:
     """What is not the same in a table and in a result that is analysed; what only the table has is left out."""
-    return [*_differing(json.loads(table.schema().to_json()), columns_of(frame), ())]
+    partitions = table.metadata().partition_columns
+    found = _differing(json.loads(table.schema().to_json()), columns_of(frame), ())
+    return [
+        replace(difference, kind="other")
+        if difference.kind == "wider" and difference.path[0] in partitions and not _reads_as(difference)
+        else difference
+        for difference in found
+    ]
+
+
+def _reads_as(difference: Difference) -> bool:
+    """Whether what Delta's log says of the partitions that there are is read as a value of the wider type, too.
+
+    It says so in words: a day is no time to whoever reads them, and `1` is no number with two digits behind the point.
+    """
+    table, result = str(difference.table), str(difference.result)
+    return result in _NUMBERS or (result.startswith("decimal") and _scale(table) == _scale(result))
+
+
+def _scale(kind: str) -> str:
+    """The digits behind the point of a number's type."""
+    return kind.partition(",")[2].strip(" )") or "0"
 
 
 def lines_of(found: Collection[Difference]) -> str:

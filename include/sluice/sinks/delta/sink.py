@@ -29,6 +29,7 @@ from sluice.sinks.contract import (
 from sluice.sinks.delta import nested_fields, published_batch, replacement, schema_evolution, sealing, undated
 from sluice.sinks.delta.changed import ChangedDeltaSink
 from sluice.sinks.delta.changes import Changes
+from sluice.sinks.delta.far_times import refusing_far_times
 from sluice.sinks.delta.merged import MergedDeltaSink
 from sluice.sinks.delta.schema_evolution import SchemaEvolution, check_same, check_word
 from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
@@ -83,11 +84,12 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         if table is not None:
             # Spark's writer would cut what the columns have no place for.
             schema_evolution.check_result(table, frame, None, place=self.path)
-        self._write_by_spark(frame if table is None else nested_fields.fitted(table, frame), batch)
+        self._write_by_spark(self.fitted(frame, batch.output_mode, storage=storage), batch)
 
     def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
         table = self._lasting(output_mode, storage)
-        return frame if table is None else nested_fields.fitted(table, frame)
+        rows = frame if table is None else nested_fields.fitted(table, frame)
+        return refusing_far_times(rows, self.partitions(dict(rows.dtypes), output_mode, storage=storage))
 
     def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"

@@ -24,6 +24,7 @@ from sluice.delta_table import (
     spark_columns,
     transactions,
 )
+from sluice.errors import SluiceError
 from sluice.locations import spark_location
 from sluice.paths import resolve_path
 from sluice.sinks.contract import (
@@ -38,6 +39,7 @@ from sluice.sinks.contract import (
 )
 from sluice.sinks.delta import forgotten, published_batch, schema_evolution
 from sluice.sinks.delta.declared_columns import check_alike, check_partitions, interval_kind
+from sluice.sinks.delta.far_times import far_time_told
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.storage import Storage
@@ -144,6 +146,9 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
             # Another stream of the table may have given it a column of the name, and another type, this very moment.
             place = f"{use.place}, {self.path}"
             schema_evolution.check_result(table, frame, self.schema_evolution, place=place)
+
+    def cause(self, said: str) -> SluiceError | None:
+        return far_time_told(said, place=self.path)
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
