@@ -78,6 +78,8 @@ def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
         exc: The error.
         is_of_rows: Whether rows were at work, so that the words of somebody's function may be those of a row.
     """
+    if (gone := _gone(exc)) is not None:
+        return gone
     words = words_at(exc)
     if is_of_rows and _is_of_a_function(exc):
         return f"{type(exc).__name__}: {MASK}{_place(error_line(exc))}"
@@ -90,6 +92,20 @@ def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
         if shown and not any(shown in known for known in said):
             said.append(shown)
     return "; caused by: ".join(said)[:_MOST] or type(exc).__name__
+
+
+def _gone(exc: BaseException) -> str | None:
+    """That Spark is gone, where an error comes of that; its own words tell of a port that refuses."""
+    code = getattr(exc, "code", None)
+    if type(exc).__module__.startswith("grpc") and callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
+        return "the Spark Connect server can't be reached any more: it has ended, or was killed"
+    is_of_py4j = type(exc).__name__ == "Py4JNetworkError" or isinstance(exc, ConnectionError | EOFError)
+    last = exc.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if is_of_py4j and last is not None and str(last.tb_frame.f_globals.get("__name__")).startswith("py4j."):
+        return "Spark's JVM is gone: it was killed, or has ended for want of memory"
+    return None
 
 
 def unforeseen_words(exc: BaseException) -> str | None:

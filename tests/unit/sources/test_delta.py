@@ -543,6 +543,20 @@ class TestRefusals:
 
         assert (caught.value.finding.code, caught.value.finding.file) == ("INPUT_GONE", str(commit_file(tmp_path, 1)))
 
+    def test_log_cleaned_below_a_snapshot_that_is_read_in_part(self, tmp_path: Path) -> None:
+        """Which of its files are left to read, nothing tells any more."""
+        make_delta(tmp_path, [1], [2], [3])
+        position = Position(offset(tmp_path, 1, 0, is_snapshot=True))
+        assert counts(plan(tmp_path, position)) == [(2, 2)]
+        DeltaTable(tmp_path).create_checkpoint()
+        for version in (0, 1):
+            commit_file(tmp_path, version).unlink()
+
+        with pytest.raises(RefusedError, match="has begun to read version 1 of the table as a whole") as caught:
+            plan(tmp_path, position)
+
+        assert caught.value.finding.code == "INPUT_GONE"
+
     def test_log_cleaned_behind_the_position(self, tmp_path: Path) -> None:
         """What was read may be cleaned up; a first run reads the snapshot all the same."""
         make_delta(tmp_path, [1], [2], [3])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
+import grpc
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JNetworkError
 
 from sluice.spark.query_words import QueryWords
-from sluice.spark.shown_error import shown_text
+from sluice.spark.shown_error import shown_text, spark_message
 
 WORDS = QueryWords.of(["id", "text"], ["hush4canary", "text", "bigint", "the"])
 CAST = '[CAST_INVALID_INPUT] The value {} of the type "STRING" cannot be cast to "BIGINT". SQLSTATE: 22018'
@@ -72,3 +77,33 @@ def test_words_that_tell_nothing() -> None:
     """A literal that is a column, a type or shorter than four characters would garble every message."""
     assert WORDS.literals == ("hush4canary",)
     assert QueryWords.of([], ["data"]).masked("the data of a DataFrame, metadata") == "the *** of a DataFrame, metadata"
+
+
+def closed_port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_a_jvm_that_is_gone() -> None:
+    """Python's words, of a port that refuses, say nothing of what has happened."""
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=closed_port()))
+    with pytest.raises(Py4JNetworkError) as gone:
+        gateway.jvm.System.currentTimeMillis()
+    for is_of_rows in (False, True):
+        assert spark_message(gone.value, is_of_rows=is_of_rows).startswith("Spark's JVM is gone: it was killed")
+
+
+def test_a_server_that_is_gone() -> None:
+    """Likewise those of a call."""
+    with grpc.insecure_channel(f"127.0.0.1:{closed_port()}") as channel, pytest.raises(grpc.RpcError) as gone:
+        channel.unary_unary("/a/b")(b"", timeout=30)
+    assert spark_message(gone.value).startswith("the Spark Connect server can't be reached any more")
+
+
+def test_a_connection_of_somebody_else() -> None:
+    """A function of the user's that has no answer is no JVM that is gone."""
+    with pytest.raises(ConnectionRefusedError) as refused:
+        socket.create_connection(("127.0.0.1", closed_port()))
+    assert "JVM" not in spark_message(refused.value)

@@ -38,6 +38,18 @@ def version_gone(log: DeltaLog, version: int) -> Problem:
     )
 
 
+def snapshot_gone(log: DeltaLog, version: int) -> Problem:
+    """The version that a first run has begun to read as a whole is away."""
+    return Problem(
+        code="INPUT_GONE",
+        file=commit_file(log.location, version),
+        cause=f"the stream has begun to read version {version} of the table as a whole, and what that version is made"
+        " of is gone (log clean-up)",
+        consequence="the rest of its rows can't be told from those that were read",
+        remedy="restore the commit files, or declare a new stream with a sink of its own",
+    )
+
+
 def files_gone(file: str, gone: int, planned: int) -> Problem:
     """Data files that a planned batch reads are away."""
     return Problem(

@@ -54,6 +54,7 @@ from sluice.sources.delta.refusals import (
     files_gone,
     not_append,
     restored,
+    snapshot_gone,
     table_gone,
     version_gone,
     version_vacuumed,
@@ -277,14 +278,15 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
                 told = f"version {number} ({commit.operation}) has rewritten some into files of other names"
                 raise RefusedError(excluded_rewritten(log, told))
 
-    def _snapshot(self, log: DeltaLog, version: int, storage: Storage) -> list[AddedFile]:
+    def _snapshot(self, log: DeltaLog, version: int, storage: Storage, *, is_live: bool = False) -> list[AddedFile]:
         try:
             return snapshot_files(log, version, storage=storage)
         except StorageError as exc:
             # What is only out of reach right now may be there at the next try.
             if not is_version_gone(log, version, storage=storage):
                 raise
-            raise RefusedError(version_vacuumed(self.path, version, str(exc))) from exc
+            gone = snapshot_gone(log, version) if is_live else version_vacuumed(self.path, version, str(exc))
+            raise RefusedError(gone) from exc
 
     def _read_over(
         self, log: DeltaLog, version: int, unread: set[str], storage: Storage, newest: int
@@ -376,11 +378,10 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         return f"{start}, {log.table_id}"
 
     def blind_obstacle(self, position: Position) -> str | None:
-        begins_elsewhere = self.starting_version is not None or self.starting != "earliest"
         is_known = position.offset is not None or position.started_at or position.has_begun
-        if begins_elsewhere and not is_known:
-            return "it is not known yet at which version `starting` lets it begin"
-        return None
+        if is_known or (self.starting_version is None and self.starting == "earliest"):
+            return None
+        return "it is not known yet at which version `starting` lets it begin"
 
     def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:
         log = open_log(self.path, storage=storage)
@@ -422,9 +423,8 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         if end < first:
             # The rest of the snapshot lies beyond the bound, as all of it would.
             return []
-        rest = snapshot_files(log, first, storage=storage)[taken:]
-        snapshot = Chunk(first, tuple(rest), taken, is_snapshot=True)
-        return [snapshot, *self._changes(log, first + 1, end, storage)]
+        rest = self._snapshot(log, first, storage, is_live=True)[taken:]
+        return [Chunk(first, tuple(rest), taken, is_snapshot=True), *self._changes(log, first + 1, end, storage)]
 
     def _changes(self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0) -> list[Chunk]:
         chunks = []
