@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.errors import DeclarationError
-from sluice.locations import same_for_every_name
+from sluice.locations import real_location, same_for_every_name
 from sluice.sinks.bench import BenchSink
 from sluice.sinks.contract import (
     BatchOutcome,
@@ -112,6 +112,7 @@ class SeveralSinks(BatchSink, BenchSink):
     def resolved(self, project_root: str) -> SeveralSinks:
         found = replace(self, parts={name: part.resolved(project_root) for name, part in self.parts.items()})
         _check_apart(found.parts)
+        _check_not_nested(found.parts)
         return found
 
     def placed(self, place_of: Callable[[str], str], stream: str) -> SeveralSinks:
@@ -208,16 +209,22 @@ def several(sinks: Mapping[str, object], *, place: str) -> SeveralSinks:
 def _check_apart(parts: Mapping[str, BatchSink]) -> None:
     places = {name: part.location for name, part in parts.items() if part.location is not None}
     for (name, place), (other, beside) in combinations(places.items(), 2):
-        is_same = same_for_every_name(place) == same_for_every_name(beside)
-        if not is_same and not _are_nested(place, beside):
-            continue
-        raise DeclarationError(
-            f"the sinks `{name}` and `{other}` write to the same place" + ("" if is_same else ", one below the other"),
-            where=beside,
-            remedy="give each a place of its own; or make one result of both in the transform",
-        )
+        if same_for_every_name(place) == same_for_every_name(beside):
+            raise _shared(name, other, beside, "the same place")
 
 
-def _are_nested(place: str, other: str) -> bool:
-    first, second = (f"{each.rstrip('/')}/" for each in (place, other))
-    return first.startswith(second) or second.startswith(first)
+def _check_not_nested(parts: Mapping[str, BatchSink]) -> None:
+    """What cleans up a table would take one below it for its own."""
+    tables = [(name, part.location) for name, part in parts.items() if part.is_idempotent]
+    places = [(name, f"{real_location(place).rstrip('/')}/") for name, place in tables if place is not None]
+    for (name, place), (other, beside) in combinations(places, 2):
+        if place.startswith(beside) or beside.startswith(place):
+            raise _shared(name, other, beside, "one place below the other's")
+
+
+def _shared(name: str, other: str, place: str, what: str) -> DeclarationError:
+    return DeclarationError(
+        f"the sinks `{name}` and `{other}` write to {what}",
+        where=place,
+        remedy="give each a place of its own; or make one result of both in the transform",
+    )

@@ -157,6 +157,21 @@ def test_beside_a_table_into_no_topic(lab: Lab, kafka: Kafka) -> None:
     assert [batch.rows_by_sink for batch in lab.run(made).batches] == [{"table": 1, "topic": 1}]
 
 
+def into_both_without_a_key(n: DataFrame) -> dict[str, DataFrame]:
+    return {"table": n.where("id % 2 = 0"), "topic": with_keyless_header(n.where("id % 2 = 1"))}
+
+
+def test_a_header_without_a_key_beside_a_table(lab: Lab, kafka: Kafka) -> None:
+    """Found before anything is sent, or decided: the corrected transform decides."""
+    topic = kafka.topic()
+    known = {"sink": None, "sinks": {"table": sinks.delta("table"), "topic": sinks.kafka(kafka.bootstrap, topic=topic)}}
+    write_numbers(lab.root / "in", 2)
+    with pytest.raises(DeclarationError, match=r"a header of a row has no key .* give each one a key"):
+        lab.run(stream(kafka, None, "into_both_without_a_key", **known))
+    lab.run(stream(kafka, None, "into_both", **known))
+    assert sent(kafka, topic) == [("1", '{"id":1}', {"sluice.batch": "0"})]
+
+
 def test_headers_of_ones_own(lab: Lab, kafka: Kafka) -> None:
     """They stay, and a row may have none."""
     topic = kafka.topic()

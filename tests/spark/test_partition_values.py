@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
+from tests.builders import put
 from tests.spark.lab import Lab, rows, write_files
+from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
 
@@ -113,3 +115,26 @@ def test_a_wider_partition_column(lab: Lab, kind: str, value: Any, transform: st
             lab.run(stream)
     assert lab.plan(stream).verdict == ("skip" if is_taken else "run")
     assert len(rows(lab.spark_table("out"))) == 1 + is_taken
+
+
+def test_a_partition_that_the_table_computes(lab: Lab) -> None:
+    """It is no column of the result."""
+    lab.spark.sql(
+        f"CREATE TABLE delta.`{lab.root / 'out'}` (id bigint, p timestamp, day date GENERATED ALWAYS AS"
+        " (CAST(p AS DATE))) USING delta PARTITIONED BY (day)"
+    )
+    arrive(lab, 0, "2026-01-01T00:00:00Z")
+    lab.run(replace(declared("timestamp"), sink=sinks.delta("out")))
+    assert [str(row[2]) for row in rows(lab.spark_table("out"))] == ["2026-01-01"]
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+def test_a_far_date_of_a_stream_with_a_quarantine(lab: Lab, kind: str) -> None:
+    """No table has any row of the batch: a corrected transform decides it anew."""
+    put(lab.root / "suite.json", document(row("expect_column_values_to_not_be_null", policy="quarantine", column="id")))
+    arrive(lab, 0, "2026-01-01", FAR)
+    stream = replace(declared(kind), quality=str(lab.root / "suite.json"))
+    with pytest.raises(DeclarationError, match="column `p` that is beyond the year 262,142"):
+        lab.run(stream)
+    lab.run(replace(stream, transform=f"{__name__}:of_our_time"))
+    assert len(rows(lab.spark_table("out"))) == 1

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.planning.planner import Limits
+from sluice.sinks.delta import published_batch
 from sluice.spark.left_behind import forget_tables
 from sluice.testing import Bench, Moment, bench
 from tests.campaign import rarely
@@ -62,8 +63,32 @@ def with_date(n: DataFrame) -> dict[str, DataFrame]:
     }
 
 
+def by_registered(n: DataFrame) -> dict[str, DataFrame]:
+    """Functions and tables that are known by name in the session alone."""
+    kept = n.join(SparkSession.builder.getOrCreate().table("kept_ids"), "id")
+    return {
+        "even": kept.where("is_even_id(id)"),
+        "odd": kept.where("NOT is_even_id(id)").selectExpr("*", "id * 10 AS tens"),
+    }
+
+
+def untyped(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n, "odd": n.withColumn("tens", F.lit(None))}
+
+
 def without_tens(n: DataFrame) -> dict[str, DataFrame]:
     return {"even": n.where("id % 2 = 0"), "odd": n.where("id % 2 = 1")}
+
+
+def far_away(n: DataFrame) -> dict[str, DataFrame]:
+    return {
+        "even": n.where("id % 2 = 0").withColumn("day", F.expr("date_from_unix_date(100000000)")),
+        "odd": n.where("id = 1"),
+    }
+
+
+def near(n: DataFrame) -> dict[str, DataFrame]:
+    return {"even": n.where("id % 2 = 0").withColumn("day", F.expr("date '2026-01-01'")), "odd": n.where("id = 1")}
 
 
 def by_file(n: DataFrame) -> dict[str, DataFrame]:
@@ -247,6 +272,7 @@ def test_one_time_for_all(lab: Lab) -> None:
         ("counted", "the result for sink `odd` as a stream"),
         ("limited", "the result for sink `odd` needs state, and with several sinks each batch is computed by itself"),
         ("hidden", "with several sinks it gets each batch by itself, with the columns of the source alone"),
+        ("untyped", "the result for sink `odd` has a column without a type"),
         ("by_file", "asks for `input_file_name()`, and with several sinks a batch is read before"),
         ("collected", "for sink `odd` the transform returns a DataFrame that is no stream"),
     ],
@@ -266,6 +292,47 @@ def test_views(lab: Lab) -> None:
     arrive(lab, 1, 4, 5)
     lab.run(declared("by_view"))
     assert (ids(lab, "even"), ids(lab, "odd")) == ([2, 4], [1, 3, 5])
+
+
+def test_what_a_session_knows(lab: Lab) -> None:
+    """Functions and views that were registered before are there for each batch, and the session is given back."""
+    lab.spark.udf.register("is_even_id", lambda found: found % 2 == 0, "boolean")
+    lab.spark.range(1, 5).createOrReplaceTempView("kept_ids")
+    arrive(lab, 0, 0, 1, 2, 3)
+    lab.run(declared("by_registered", sinks={"even": sinks.delta("even"), "odd": sinks.delta("odd")}))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1, 3])
+    assert SparkSession.active() is lab.spark
+    lab.spark.catalog.dropTempView("kept_ids")
+
+
+def test_a_commit_whose_answer_is_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other sink has its part, though its write failed: what was decided stays, and is finished."""
+    arrive(lab, 0, 1, 2)
+    publish = published_batch.publish_batch
+
+    def lost(location: str, *args: Any, **how: Any) -> None:
+        publish(location, *args, **how)
+        if location.endswith("odd"):
+            raise StorageError("no answer", where=location)
+
+    plain = {"even": sinks.delta("even"), "odd": sinks.delta("odd")}
+    with monkeypatch.context() as patch:
+        patch.setattr(published_batch, "publish_batch", lost)
+        with pytest.raises(StorageError, match="no answer"):
+            lab.run(declared(sinks=plain))
+    lab.run(declared("exchanged", sinks=plain))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1])
+
+
+def test_a_far_date_in_one_of_them(lab: Lab) -> None:
+    """Found before any sink has a row: the transform can be corrected."""
+    arrive(lab, 0, 1, 2)
+    both = {"even": sinks.delta("even", partition_by="day"), "odd": sinks.delta("odd")}
+    with pytest.raises(DeclarationError, match="column `day` that is beyond the year 262,142"):
+        lab.run(declared("far_away", sinks=both))
+    assert not (lab.root / "odd").exists()
+    lab.run(declared("near", sinks=both))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1])
 
 
 def test_an_older_copy_of_one_of_them(lab: Lab) -> None:
@@ -330,7 +397,7 @@ def test_sinks_that_change(lab: Lab) -> None:
     killed(lab, declared(), WRITES["behind the other sink"])
     with pytest.raises(RefusedError, match=r"was divided by run .* with sink `odd`") as refused:
         lab.run(moved)
-    says = "declare the sinks as they were, run the stream once, and change them then"
+    says = "declare the sinks as they were, and run the stream once"
     read_remedy(refused.value, "SINKS_CHANGED", says)
     lab.run(declared())
     arrive(lab, 1, 3)

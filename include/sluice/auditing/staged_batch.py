@@ -18,7 +18,7 @@ from sluice.auditing.quarantine import (
     failed_expectations,
     quarantine_columns,
 )
-from sluice.errors import SluiceError
+from sluice.errors import LeaseLostError, SluiceError
 from sluice.gate.decided_batch import (
     Decision,
     check_counts,
@@ -34,6 +34,7 @@ from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import SinkBatch
+from sluice.sinks.splitting import SplittingSink
 from sluice.spark.query import run_through, spark_failed
 from sluice.sql_text import identifier
 
@@ -130,7 +131,7 @@ def publish(
             columns += quarantine_columns(_FAILED, decision.run_id, decision.batch_id, computed)
         try:
             table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function, storage=storage)
-        except SluiceError:
+        except LeaseLostError:
             raise
         except Exception as exc:
             is_begun = any(
@@ -139,7 +140,15 @@ def publish(
             if not is_begun:
                 lease.check()
                 forget(home, generation, decision.batch_id)
-            raise spark_failed(exc, where=table.location or "", consequence=_BEGUN if is_begun else _NOT_BEGUN) from exc
+            raise _refused(exc, table, is_begun=is_begun) from exc
+
+
+def _refused(exc: Exception, table: SplittingSink, *, is_begun: bool) -> SluiceError:
+    """What to raise where a table does not take its part."""
+    if isinstance(exc, SluiceError):
+        return exc
+    consequence = _BEGUN if is_begun else _NOT_BEGUN
+    return table.cause(str(exc)) or spark_failed(exc, where=table.location or "", consequence=consequence)
 
 
 @dataclass

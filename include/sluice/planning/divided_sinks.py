@@ -49,5 +49,5 @@ def _changed(sink: Sink, cause: str) -> Problem:
         file=sink.location or sink.kind,
         cause=cause,
         consequence="some of its sinks may have their part already, and another would never get its own",
-        remedy="declare the sinks as they were, run the stream once, and change them then",
+        remedy="declare the sinks as they were, and run the stream once; a topic may be another one then",
     )

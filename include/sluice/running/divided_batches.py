@@ -112,15 +112,16 @@ class DividedBatches:
         results = self._results(rows)
         name = f"{batch_id}-{self.lease.token}"
         folder = join(staged_folder(home, self._generation), name)
+        types = {sink: result.schema.json() for sink, result in results.items()}
         try:
             _tagged(results).write.mode("overwrite").parquet(spark_location(folder))
             home.storage.make_durable(folder)
+            self._check_rows(frame.sparkSession, name, types)
             note(batch_id)
             self.lease.check()
         except SluiceError:
             discard(home, self._generation, name)
             raise
-        types = {sink: result.schema.json() for sink, result in results.items()}
         counts = self._counts(frame.sparkSession, name, types)
         project = self.query.project
         parts = {
@@ -155,6 +156,13 @@ class DividedBatches:
         counts = {row[_SINK]: int(row["count"]) for row in found}
         return {sink: counts.get(number, 0) for number, sink in enumerate(types)}
 
+    def _check_rows(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> None:
+        """Make sure that every sink takes its rows, before one of them has any."""
+        staged = self._read(session, folder, types)
+        for number, name in enumerate(types):
+            rows = staged.where(f"{_SINK} = {number}").select(f"{_row(number)}.*")
+            self.sink.parts[name].check_rows(rows, storage=self.known.home.storage)
+
     def _publish(self, division: Division, session: SparkSession) -> None:
         """Write what was staged into the sinks that have not got it yet, the first of them last."""
         home, storage = self.known.home, self.known.home.storage
@@ -185,17 +193,28 @@ class DividedBatches:
         except LeaseLostError:
             raise
         except Exception as exc:
-            # Of a topic nobody knows what it has got; what a person has to correct, no other try would mend.
-            is_left = is_begun or not (sink.is_idempotent or isinstance(exc, DeclarationError))
+            # Of a topic nobody knows what it has got; and a commit may be there whose answer was lost.
+            is_left = is_begun or not sink.is_idempotent or self._is_held(division)
             if not is_left:
                 self.lease.check()
                 forget(home, self._generation, division.batch_id)
-            if isinstance(exc, SluiceError):
-                raise
-            if (known := sink.cause(str(exc))) is not None:
+            known = exc if isinstance(exc, SluiceError) else sink.cause(str(exc))
+            if isinstance(known, DeclarationError) and is_left:
+                raise DeclarationError(known.problem, where=known.where, remedy=_BEGUN) from exc
+            if known is not None:
                 raise known from exc
             consequence = _NOT_BEGUN if not is_left else _BEGUN if is_begun else _MAY_BE_BEGUN
             raise spark_failed(exc, where=sink.location or sink.kind, consequence=consequence) from exc
+
+    def _is_held(self, division: Division) -> bool:
+        """Whether any table has its part of a batch, or nobody can tell just now."""
+        try:
+            states = [
+                part.state(division.query_id, storage=self.known.home.storage) for part in self.sink.parts.values()
+            ]
+        except SluiceError:
+            return True
+        return any(state.holds(division.batch_id) for state in states)
 
     def _read(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> DataFrame:
         from pyspark.sql.types import IntegerType, StructType

@@ -341,6 +341,13 @@ class BatchSink(Sink):
         """The function that Spark calls with each batch; None where Spark has a stream writer for the sink."""
         return None
 
+    def check_rows(self, frame: DataFrame, *, storage: Storage) -> None:
+        """Make sure that the rows of a batch can be written, before it is decided that they will be.
+
+        Raises:
+            DeclarationError: They can't; nothing was written.
+        """
+
     @property
     def step(self) -> str:
         """What is done with a batch, for the stages of a plan."""

@@ -138,6 +138,15 @@ class KafkaSink(RowSink):
         writer = writer.options(**for_spark(self.servers, self.settings))
         return writer if self.topic is None else writer.option("topic", self.topic)
 
+    def check_rows(self, frame: DataFrame, *, storage: Storage) -> None:
+        if "headers" in frame.columns and not frame.where("exists(headers, one -> one.key IS NULL)").isEmpty():
+            raise self._no_key()
+
+    def _no_key(self) -> DeclarationError:
+        return DeclarationError(
+            _NO_KEY, where=self._place, remedy="give each one a key in the transform, or leave it out there"
+        )
+
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
@@ -166,9 +175,7 @@ class KafkaSink(RowSink):
         except Exception as exc:
             if _NO_KEY not in str(exc):
                 raise
-            raise DeclarationError(
-                _NO_KEY, where=self._place, remedy="give each one a key in the transform, or leave it out there"
-            ) from exc
+            raise self._no_key() from exc
 
     @property
     def _place(self) -> str:

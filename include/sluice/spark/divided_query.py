@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError, QueryRefusedError
-from sluice.spark.active_session import active
+from sluice.spark.active_session import active, copied
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node, has_stream, is_stateful, parse_plan
 from sluice.spark.shown_error import spark_message
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _HIDDEN = re.compile(r"\binput_file_(?:name|block_start|block_length)\(\)")
+_UNTYPED = re.compile(r'"(?:type|elementType|keyType|valueType)":"void"')
 _COUNTING = {"GlobalLimit", "LocalLimit", "Offset"}
 
 
@@ -44,7 +45,9 @@ def divided_results(
         DeclarationError: The transform fails, gives something else, or something else of a batch.
         QueryRefusedError: Spark does not run one of them as a stream, or would keep state for it.
     """
-    results = call_for_sinks(transform, frames, place, stream.outputs)
+    (source,) = frames.values()
+    with active(source.sparkSession):
+        results = call_for_sinks(transform, frames, place, stream.outputs)
     for sink, result in results.items():
         try:
             plans.check_stream(result, stream.output_mode)
@@ -54,6 +57,12 @@ def divided_results(
                 where=place,
                 remedy="change the transform",
             ) from exc
+        if not result.columns or _UNTYPED.search(result.schema.json()) is not None:
+            raise QueryRefusedError(
+                f"the result for sink `{sink}` has " + ("a column without a type" if result.columns else "no column"),
+                where=place,
+                remedy="cast it to what it will be, as by `CAST(NULL AS string)`" if result.columns else "give it one",
+            )
         analysed = plans.analysed_text(result)
         if (hidden := _HIDDEN.search(analysed)) is not None:
             raise QueryRefusedError(
@@ -74,18 +83,18 @@ def divided_results(
 def _check_batch(transform: Any, frames: Mapping[str, DataFrame], results: Mapping[str, DataFrame], place: str) -> None:
     """A batch has the columns of the source, and nothing that is hidden behind it, such as `_metadata`."""
     ((name, source),) = frames.items()
-    # What a transform leaves in its session, a view above all, must not be found there by a batch.
-    session = source.sparkSession.newSession()
-    empty = session.createDataFrame([], source.schema)
+    # As Spark gives it to each batch; what a transform leaves there, a view above all, no batch finds.
+    session = copied(source.sparkSession)
     try:
         with active(session):
+            empty = session.createDataFrame([], source.schema)
             found = call_for_sinks(transform, {name: empty}, place, results)
         columns = {sink: frame.dtypes for sink, frame in found.items()}
     except DeclarationError as exc:
         raise DeclarationError(
             f"{exc.problem}; with several sinks it gets each batch by itself, with the columns of the source alone",
             where=exc.where,
-            remedy="use what the source declares; what else a stream has, such as `_metadata`, is for one sink",
+            remedy=f"{exc.remedy}; what else a stream has than its columns, such as `_metadata`, is for one sink",
         ) from exc
     for sink, result in results.items():
         if columns[sink] != result.dtypes:

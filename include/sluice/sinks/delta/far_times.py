@@ -25,13 +25,38 @@ def refusing_far_times(frame: DataFrame, partitions: Mapping[str, str]) -> DataF
 
     Args:
         frame: The rows.
-        partitions: What partitions the table, with its types as Spark names them.
+        partitions: What partitions the table, with its types as Spark names them; the rows need not have it.
     """
-    for name, kind in partitions.items():
-        if kind in _KINDS:
+    own = {name.lower(): name for name in frame.columns}
+    for partition, kind in partitions.items():
+        # What the table computes itself, or the result does not give, is no column of the rows.
+        name = own.get(partition.lower())
+        if name is not None and kind in _KINDS:
             is_near = f"coalesce(abs(year({identifier(name)})) <= {FARTHEST_YEAR}, true)"
             frame = frame.where(f"assert_true({is_near}, {string_literal(_told(name))}) IS NULL")
     return frame
+
+
+def check_rows(frame: DataFrame, partitions: Mapping[str, str], *, place: str) -> None:
+    """Make sure that a table can be read once these rows are in it; computes them, where a time partitions it.
+
+    Args:
+        frame: The rows.
+        partitions: See `refusing_far_times`.
+        place: The table, for messages.
+
+    Raises:
+        DeclarationError: It could not be.
+    """
+    guarded = refusing_far_times(frame, partitions)
+    if guarded is frame:
+        return
+    try:
+        guarded.write.format("noop").mode("overwrite").save()
+    except Exception as exc:
+        if (known := far_time_told(str(exc), place=place)) is None:
+            raise
+        raise known from exc
 
 
 def far_time_told(said: str, *, place: str) -> DeclarationError | None:

@@ -23,7 +23,7 @@ from sluice.delta_table import (
     spark_columns,
     transaction_of,
 )
-from sluice.errors import Problem, RefusedError, SluiceError, StorageError
+from sluice.errors import DeclarationError, Problem, RefusedError, SluiceError, StorageError
 from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside, SinkBatch
 from sluice.sinks.delta import new_table, parquet_aside
@@ -126,6 +126,9 @@ def publish_batch(
     for _ in range(_MOST_TRIES):
         try:
             _commit(location, batch, aside, options, storage)
+        except DeclarationError:
+            forget_batch(location, batch, storage=storage)
+            raise
         except CommitFailedError as exc:
             # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
             # was lost: the log tells.

@@ -56,6 +56,8 @@ class Difference:
     """Its type in the table, as Delta's log has it."""
     result: Any = None
     """That in the result."""
+    is_of_partitions: bool = False
+    """Whether it partitions the table, and what its partitions are called could not be read as of the other type."""
     computed_from: str | None = None
     """By which expression the table computes it, if it does."""
 
@@ -70,7 +72,8 @@ class Difference:
             return f"{'.'.join(self.path)}: {spark_type(self.table)} NOT NULL in the table, not in the result"
         there = "not in the table" if self.table is None else f"{spark_type(self.table)} in the table"
         now = "no longer in the result" if self.result is None else f"{spark_type(self.result)} in the result"
-        return f"{'.'.join(self.path)}: {there}, {now}"
+        why = "; the partitions that there are could not be read as of it" if self.is_of_partitions else ""
+        return f"{'.'.join(self.path)}: {there}, {now}{why}"
 
 
 def check_word(word: object, place: str) -> SchemaEvolution | None:
@@ -95,7 +98,7 @@ def differences(table: DeltaTable, frame: DataFrame) -> list[Difference]:
     partitions = table.metadata().partition_columns
     found = _differing(json.loads(table.schema().to_json()), columns_of(frame), ())
     return [
-        replace(difference, kind="other")
+        replace(difference, kind="other", is_of_partitions=True)
         if difference.kind == "wider" and difference.path[0] in partitions and not _reads_as(difference)
         else difference
         for difference in found

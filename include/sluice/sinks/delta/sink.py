@@ -29,7 +29,7 @@ from sluice.sinks.contract import (
 from sluice.sinks.delta import nested_fields, published_batch, replacement, schema_evolution, sealing, undated
 from sluice.sinks.delta.changed import ChangedDeltaSink
 from sluice.sinks.delta.changes import Changes
-from sluice.sinks.delta.far_times import refusing_far_times
+from sluice.sinks.delta.far_times import check_rows, refusing_far_times
 from sluice.sinks.delta.merged import MergedDeltaSink
 from sluice.sinks.delta.schema_evolution import SchemaEvolution, check_same, check_word
 from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
@@ -90,6 +90,9 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         table = self._lasting(output_mode, storage)
         rows = frame if table is None else nested_fields.fitted(table, frame)
         return refusing_far_times(rows, self.partitions(dict(rows.dtypes), output_mode, storage=storage))
+
+    def check_rows(self, frame: DataFrame, *, storage: Storage) -> None:
+        check_rows(frame, self.partitions(dict(frame.dtypes), "append", storage=storage), place=self.path)
 
     def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
