@@ -12,6 +12,7 @@ from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
+from sluice_airflow.arguments import TOGETHER
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.run_keys import RunKey, run_key
 
@@ -111,11 +112,13 @@ def noted_runs(ti: TaskInstance) -> NotedRuns | None:
 def _tasks_together(ti: TaskInstance) -> Sequence[str]:
     """The tasks of its DAG run that start drivers of several streams, whatever they are called there."""
     from airflow.models.taskinstance import TaskInstance
-    from sqlalchemy import select
+    from sqlalchemy import or_, select
     from sqlalchemy.orm import object_session
 
     of_run = TaskInstance.dag_id == ti.dag_id, TaskInstance.run_id == ti.run_id
-    wanted = select(TaskInstance.task_id).where(*of_run, TaskInstance.operator == _TOGETHER)
+    # A class of somebody's own bears another name; most call the task as `stream_dag` does.
+    is_one = or_(TaskInstance.operator == _TOGETHER, TaskInstance.task_id == TOGETHER)
+    wanted = select(TaskInstance.task_id).where(*of_run, is_one)
     session = object_session(ti)
     return [] if session is None else session.scalars(wanted).all()
 
@@ -131,5 +134,6 @@ def _read_of(ti: TaskInstance, task_id: str, map_index: int) -> NotedRuns | None
 
 def _read(noted: Any) -> NotedRuns | None:
     # A backend of somebody's own keeps it elsewhere, where workers find it.
-    is_ours = isinstance(noted, dict) and noted.keys() == NotedRuns.__dataclass_fields__.keys()
+    known = NotedRuns.__dataclass_fields__
+    is_ours = isinstance(noted, dict) and {"project", "runs"} <= noted.keys() <= known.keys()
     return NotedRuns(**noted) if is_ours else None

@@ -273,6 +273,9 @@ class Drivers:
             StorageError: It can't be read.
         """
         driver = self.find(record.run_id)
+        if driver is not None and driver.submitted_at < record.planned_at:
+            # That of a plan before: the one of this plan is about to be started.
+            driver = None
         if driver is not None and _is_here(driver):
             return _is_alive_here(driver)
         return now < (record.planned_at if driver is None else driver.submitted_at) + _TURN_PATIENCE

@@ -183,7 +183,8 @@ class Journal:
         lines = [line for line in read_lines(self.home) if line.status == "planned" and not line.error]
         others = (line.run_id for line in lines if line.interval is None and line.run_id != own)
         for record in map(self.records.read, others):
-            if record is not None and record.status == "planned" and not self._may_begin(record):
+            is_planned = record is not None and record.status == "planned" and record.tries == 0
+            if record is not None and is_planned and not self._may_begin(record):
                 lost = RunError("nobody has begun it, and its driver is gone", remedy="a later run goes on")
                 self.close_failed(record, lost, is_own=False)
 

@@ -159,8 +159,10 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             record = records.read(record.run_id)
         if record is not None and drivers.is_running(record, datetime.now(UTC)):
             self.log.info("run %s is still at work: re-attached to it", record.run_id)
+            self._note(context, project, record, key)
             return self._follow(context, project, home, record)
         if record is not None and self._is_done_together(context, drivers, record):
+            self._note(context, project, record, key)
             return self._conclude_together(context, project, home, record)
         if record is not None and record.status == "stopped" and record.tries == 0:
             # Before it had begun: there is nothing to go on with, nor a bound to keep.
@@ -174,7 +176,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         self.log.info("run %s: %s", record.run_id, record.plan.reason)
         self._name_downstream(record)
         try:
-            note_runs(context, NotedRuns(project.root, {self.stream: record.run_id}, generation=key.generation))
+            self._note(context, project, record, key)
             self.check_alive()
             driver = launch(project, request, record.run_id, self.conn_id)
         except BaseException:
@@ -183,6 +185,10 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             raise
         self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
         return self._follow(context, project, home, record)
+
+    def _note(self, context: Context, project: Project, record: RunRecord, key: RunKey) -> None:
+        """Note which run the task tells of, for a later try of it, whatever is edited until then."""
+        note_runs(context, NotedRuns(project.root, {self.stream: record.run_id}, generation=key.generation))
 
     @staticmethod
     def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:

@@ -113,13 +113,13 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         if is_backfill(context):
             self.log.info("a backfill: each stream recomputes its rows in its own task")
             return
-        if is_live(self.trigger):
-            self.log.info("each stream goes on for a time, and is run by its own task, with a driver of its own")
-            return
         if key_of_try(context, self.retries or 0).generation > 0:
             with as_airflow_errors():
                 self._end_what_was_cleared(context)
             self.log.info("this task was cleared: each stream is run by its own task, with a driver of its own")
+            return
+        if is_live(self.trigger):
+            self.log.info("each stream goes on for a time, and is run by its own task, with a driver of its own")
             return
         with as_airflow_errors(), lineage_of_task(context, self):
             project = task_project(self.project)

@@ -496,6 +496,15 @@ class TestPlannedAndLost:
         lab.arrive()
         assert lab.run(run_key="another").run_id == planned.run_id
 
+    def test_a_plan_whose_driver_is_about_to_be_started(self, lab: Lab) -> None:
+        """The driver that is gone was that of a plan before."""
+        before = lab.now - timedelta(seconds=1)
+        planned = self.plan(lab, process=Process(2**30, 1), submitted_at=before)
+
+        lab.run(run_key="key")
+
+        assert {record["run_id"]: record["status"] for record in lab.records()}[planned.run_id] == "planned"
+
     @pytest.mark.parametrize(
         ("driver", "after"),
         [
