@@ -370,6 +370,11 @@ def test_retries_that_were_edited_during_a_dag_run(
 
     assert own(several, "events").execute(first)["run_id"] == done.run_id == trigger.runs["events"]
     assert "was cleared" not in said()
+    # Its worker was lost before it had told; and they are edited once more.
+    first["ti"].try_number = 2
+    again = own(several, "events")
+    again.retries = 1
+    assert again.execute(first)["run_id"] == done.run_id
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
