@@ -76,10 +76,14 @@ _SINKS = {
 }
 _OWN = {"SLUICE_SPARK_MASTER": "local[2]"}
 _AS_A_CLIENT = """\
-import sys
+import sys, time
 from pathlib import Path
+import pyspark.sql.connect.session
 from sluice.spark.connect_session import close_remote, open_known
 
+# What it takes to import all that is no part of how long a run has to connect.
+while Path(sys.argv[2]).exists():
+    time.sleep(0.05)
 session = open_known(sys.argv[1], {}, reads_tables=False)
 while not Path(sys.argv[2]).exists():
     session.range(1).collect()
@@ -179,13 +183,13 @@ def test_a_batch_that_a_server_has_begun(work: Served) -> None:
 def test_a_run_that_comes_as_the_server_ends(alone: Served) -> None:
     """Who has read the file connects within some seconds: the server stays for it, and can be found again."""
     declare(alone, "dated")
-    with serving(alone, "--idle", "2s") as watcher:
+    with serving(alone, "--idle", "10s") as watcher:
         (file,) = alone.files
         known: dict[str, Any] = json.loads(file.read_bytes())
-        until(lambda: not file.exists())
-        assert watcher.poll() is None
         url = f"sc://127.0.0.1:{known['port']}/;use_ssl=false;token={known['token']}"
         client = alone.start("-c", _AS_A_CLIENT, url, str(file))
+        until(lambda: not file.exists())
+        assert watcher.poll() is None
         until(lambda: file.exists() or client.poll() is not None)
         assert file.exists(), client.communicate()
         assert json.loads(file.read_bytes()) == known
