@@ -80,7 +80,7 @@ def outcome(lab: Lab, stream: Stream) -> Any:
     """What became of the first batch: the table's metadata and rows, or the kind of error."""
     try:
         lab.run(stream)
-    except RunError as exc:
+    except (RunError, DeclarationError) as exc:
         assert not (lab.root / stream.sink.location / "_delta_log").exists()
         return type(exc).__name__
     table = lab.root / stream.sink.location
