@@ -45,7 +45,7 @@ FILE = salted_transforms.__file__
         ("bad_function", ["ValueError: ?", f"{FILE}:"]),
         ("bad_pandas", ["KeyError: ?", f"{FILE}:"]),
         ("unnamed_column", ["DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", "concat(?, text)"]),
-        ("unnamed_twice", ["DELTA_DUPLICATE_COLUMNS_FOUND"]),
+        ("unnamed_twice", ["of the result have one name"]),
         ("wrong_key", ["the transform fails", f"{FILE}:"]),
         ("hostile", ["the transform fails: HostileError", f"{FILE}:"]),
         ("sorted_rows", ["Sorting is not supported on streaming DataFrames"]),

@@ -22,14 +22,18 @@ def check_alike(frame: DataFrame, *, place: str) -> None:
     Raises:
         DeclarationError: It has such; Delta would say so in the first batch, once that is planned.
     """
-    known = dict[str, str]()
-    for path, _ in column_paths(columns_of(frame)):
-        if (other := known.setdefault(path.lower(), path)) is not path:
-            is_same = other == path
-            also = "twice" if is_same else f"and `{path}`, which are one name to Delta, whatever Spark's settings say"
-            raise DeclarationError(
-                f"the result has `{other}` {also}", where=place, remedy="rename one of them in the transform"
-            )
+    known = dict[str, tuple[int, str]]()
+    for number, path in enumerate(path for path, _ in column_paths(columns_of(frame))):
+        before, other = known.setdefault(path.lower(), (number, path))
+        if before == number:
+            continue
+        if path in frame.columns and other == path:
+            # What has no name is called after its expression, literals and all: that is told to nobody.
+            first, second, *_ = (at for at, name in enumerate(frame.columns, 1) if name == path)
+            told = f"columns {first} and {second} of the result have one name"
+        else:
+            told = f"the result has `{other}` and `{path}`, which are one name to Delta, whatever Spark's settings say"
+        raise DeclarationError(told, where=place, remedy="rename one of them in the transform")
 
 
 def check_partitions(table: DeltaTable, partition_by: Sequence[str], *, place: str) -> None:
