@@ -190,7 +190,10 @@ WRITES = {
 UNDECIDED = {"staged", "half of what is staged", "not decided"}
 
 
-@pytest.mark.parametrize("at", WRITES)
+OFTEN = ["half of what is staged", "decided", "behind the other sink", "behind the first sink", "not forgotten"]
+
+
+@pytest.mark.parametrize("at", [*OFTEN, *rarely(*(at for at in WRITES if at not in OFTEN))])
 def test_killed_and_edited(lab: Lab, at: str) -> None:
     """What was decided before the kill counts, and what was not is decided by the edited transform."""
     arrive(lab, 0, 1, 2, 3)
