@@ -42,26 +42,27 @@ def windowed(events: DataFrame) -> DataFrame:
     return timed_events.groupBy(functions.window("at", "100 seconds")).count()
 
 
-class Sums(StatefulProcessor):
-    """The sum of the values of each name so far."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._sum = handle.getValueState("sum", "total double")
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803 - pyspark's
-        import pandas as pd
-
-        before = self._sum.get()
-        total = (0.0 if before is None else before[0]) + sum(found["value"].sum() for found in rows)
-        self._sum.update((total,))
-        yield pd.DataFrame({"name": [key[0]], "total": [total]})
-
-    def close(self) -> None:
-        pass
-
-
 def with_state_in_pandas(events: DataFrame) -> DataFrame:
     """Python's own state by `transformWithStateInPandas`."""
+
+    # Within the function: workers can't import this module.
+    class Sums(StatefulProcessor):
+        """The sum of the values of each name so far."""
+
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self._sum = handle.getValueState("sum", "total double")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803 - pyspark's
+            import pandas as pd
+
+            before = self._sum.get()
+            total = (0.0 if before is None else before[0]) + sum(found["value"].sum() for found in rows)
+            self._sum.update((total,))
+            yield pd.DataFrame({"name": [key[0]], "total": [total]})
+
+        def close(self) -> None:
+            pass
+
     return events.groupBy("name").transformWithStateInPandas(Sums(), "name string, total double", "Append", "None")
 
 

@@ -194,7 +194,7 @@ class DividedBatches:
             raise
         except Exception as exc:
             # Of a topic nobody knows what it has got; and a commit may be there whose answer was lost.
-            is_left = is_begun or not sink.is_idempotent or self._is_held(division)
+            is_left = is_begun or not sink.is_idempotent or self._is_begun(division)
             if not is_left:
                 self.lease.check()
                 forget(home, self._generation, division.batch_id)
@@ -206,7 +206,7 @@ class DividedBatches:
             consequence = _NOT_BEGUN if not is_left else _BEGUN if is_begun else _MAY_BE_BEGUN
             raise spark_failed(exc, where=sink.location or sink.kind, consequence=consequence) from exc
 
-    def _is_held(self, division: Division) -> bool:
+    def _is_begun(self, division: Division) -> bool:
         """Whether any table has its part of a batch, or nobody can tell just now."""
         try:
             states = [

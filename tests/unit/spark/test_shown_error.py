@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import warnings
 
 import grpc
 import pytest
@@ -88,11 +90,16 @@ def closed_port() -> int:
 
 def test_a_jvm_that_is_gone() -> None:
     """Python's words, of a port that refuses, say nothing of what has happened."""
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=closed_port()))
-    with pytest.raises(Py4JNetworkError) as gone:
-        gateway.jvm.System.currentTimeMillis()
-    for is_of_rows in (False, True):
-        assert spark_message(gone.value, is_of_rows=is_of_rows).startswith("Spark's JVM is gone: it was killed")
+    with warnings.catch_warnings():
+        # py4j leaves its socket to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=closed_port()))
+        with pytest.raises(Py4JNetworkError) as gone:
+            gateway.jvm.System.currentTimeMillis()
+        told = [spark_message(gone.value, is_of_rows=is_of_rows) for is_of_rows in (False, True)]
+        del gateway, gone
+        gc.collect()
+    assert all(text.startswith("Spark's JVM is gone: it was killed") for text in told)
 
 
 def test_a_server_that_is_gone() -> None:
