@@ -141,17 +141,23 @@ class SeveralSinks(BatchSink, BenchSink):
         return None
 
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
-        found = {name: part.state(query_id, storage=storage) for name, part in self.parts.items()}
-        tables = {name: found[name] for name, part in self.parts.items() if part.is_idempotent}
+        tables = self.table_states(query_id, storage=storage)
         identities = {name: state.identity for name, state in tables.items()}
         is_whole = None not in identities.values()
+        has_others = len(tables) < len(self.parts)
         return replace(
-            next(iter(found.values())),
-            exists=any(state.exists for state in found.values()),
+            next(iter(tables.values())),
+            # What does not tell is there, and is asked whether it takes what is declared.
+            exists=has_others or any(state.exists for state in tables.values()),
             identity=", ".join(f"{name} {identity}" for name, identity in identities.items()) if is_whole else None,
             forgotten=next((state.forgotten for state in tables.values() if state.forgotten), None),
             opened=None,
         )
+
+    def table_states(self, query_id: str | None, *, storage: Storage) -> dict[str, SinkState]:
+        """What those of them say of themselves that know which batches they hold, by name; see `state`."""
+        tables = {name: part for name, part in self.parts.items() if part.is_idempotent}
+        return {name: table.state(query_id, storage=storage) for name, table in tables.items()}
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         for part in self.parts.values():

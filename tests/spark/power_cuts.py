@@ -20,13 +20,16 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 
+from sluice import Stream
 from sluice.locations import local_path
+from sluice.planning.planner import Limits
 from sluice.running.query_starts import QueryStarts
 from sluice.sinks.delta import merge, schema_evolution
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.left_behind import forget_tables
 from sluice.spark.query import Query
 from sluice.storage import Storage
+from tests.spark.lab import NO_LIMITS, Lab
 
 Moment = Literal["before", "middle", "after"]
 """When the power goes: before a write, after it, or with a half of it on the disk, where a kill leaves one."""
@@ -112,6 +115,16 @@ def power_cut(cut: Cut, root: Path) -> Iterator[Writes]:
         _wrap_merges(patch, writes)
         _wrap_batches(patch, writes)
         yield writes
+
+
+def killed(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> None:
+    """Let the power go at a write; who had the lease may be at work yet."""
+    with power_cut(cut, lab.root) as writes, pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is by then
+        lab.run(stream, limits)
+    assert writes.at is not None
+    for query in lab.spark.streams.active:
+        query.stop()
+    forget_tables(lab.spark)
 
 
 def let_leases_run_out(home: Path) -> None:

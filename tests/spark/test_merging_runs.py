@@ -21,8 +21,8 @@ from sluice.storage import Storage
 from sluice.testing import Bench, Moment, bench
 from tests.campaign import rarely
 from tests.remedies import read_remedy
-from tests.spark.lab import NO_LIMITS, Lab, rows, write_files
-from tests.spark.power_cuts import Cut, let_leases_run_out, power_cut
+from tests.spark.lab import Lab, rows, write_files
+from tests.spark.power_cuts import Cut, killed, let_leases_run_out
 from tests.spark.test_live_runs import live, run_live
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -83,16 +83,6 @@ def arrive(lab: Lab, *numbers: int) -> None:
 
 def held(lab: Lab) -> list[tuple[Any, ...]]:
     return rows(lab.spark_table("out"))
-
-
-def killed(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> None:
-    """Let the power go at a write; who had the lease may be at work yet."""
-    with power_cut(cut, lab.root) as writes, pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is by then
-        lab.run(stream, limits)
-    assert writes.at is not None
-    for query in lab.spark.streams.active:
-        query.stop()
-    forget_tables(lab.spark)
 
 
 @pytest.mark.parametrize("way", ["by keys", "type 2", *rarely("type 1")])

@@ -20,8 +20,9 @@ from sluice.spark.left_behind import forget_tables
 from sluice.testing import Bench, Moment, bench
 from tests.campaign import rarely
 from tests.remedies import read_remedy
-from tests.spark.lab import NO_LIMITS, Lab, rows, write_files
-from tests.spark.power_cuts import Cut, power_cut
+from tests.spark import power_cuts
+from tests.spark.lab import Lab, rows, write_files
+from tests.spark.power_cuts import Cut
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -148,14 +149,9 @@ def ids(lab: Lab, table: str) -> list[int]:
     return sorted(row[0] for row in rows(lab.spark_table(table).select("id")))
 
 
-def killed(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> None:
-    """Let the power go at a write."""
-    with power_cut(cut, lab.root) as writes, pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is by then
-        lab.run(stream, limits)
-    assert writes.at is not None
-    for query in lab.spark.streams.active:
-        query.stop()
-    forget_tables(lab.spark)
+def killed(lab: Lab, stream: Stream, cut: Cut) -> None:
+    """Let the power go at a write, and whoever had the lease be gone."""
+    power_cuts.killed(lab, stream, cut)
     for leases in (lab.root / "home").rglob("leases"):
         leases.rename(leases.with_name(f"earlier {len(list(leases.parent.iterdir()))}"))
 

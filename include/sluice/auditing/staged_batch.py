@@ -25,18 +25,15 @@ from sluice.gate.decided_batch import (
     check_staged,
     forget,
     forget_batches_before,
-    staged_files,
-    staged_folder,
 )
 from sluice.home import StreamHome
-from sluice.locations import join, spark_location
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import SinkBatch
 from sluice.sinks.splitting import SplittingSink
 from sluice.spark.query import run_through, spark_failed
-from sluice.sql_text import identifier
+from sluice.spark.staged_rows import read_staged_rows, row_of, write_staged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +46,6 @@ _BEGUN = (
 )
 _NOT_BEGUN = "no table has any row of the batch: the next run decides it anew"
 """What becomes of a batch that a table has refused."""
-_READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Whatever the session says: a staged file that is gone must not go unseen."""
 
 
 def stage(
@@ -63,17 +58,13 @@ def stage(
     from pyspark.sql import functions
 
     forget_batches_before(home, generation, batch.batch_id)
-    row = functions.expr(f"struct({', '.join(map(identifier, frame.columns))})")
     part = functions.expr(
         f"CASE WHEN {plan.quarantined or 'false'} THEN 'quarantine' WHEN {plan.removed or 'false'} THEN 'drop'"
         " ELSE 'sink' END"
     )
-    rows = frame.select(row.alias(_ROW), part.alias(_PART), failed_expectations(plan).alias(_FAILED))
+    rows = frame.select(row_of(frame).alias(_ROW), part.alias(_PART), failed_expectations(plan).alias(_FAILED))
     name = f"{batch.batch_id}-{batch.token}"
-    folder = join(staged_folder(home, generation), name)
-    rows.write.mode("overwrite").parquet(spark_location(folder))
-    home.storage.make_durable(folder)
-    return name, staged_files(home, folder)
+    return name, write_staged_rows(rows, home, generation, name)
 
 
 def staged_rows(session: SparkSession, home: StreamHome, generation: int, folder: str, row_type: str) -> DataFrame:
@@ -173,5 +164,4 @@ def _read(session: SparkSession, home: StreamHome, generation: int, folder: str,
 
     columns = StructType.fromJson(msgspec.json.decode(row_type))
     schema = StructType().add(_ROW, columns).add(_PART, StringType()).add(_FAILED, ArrayType(StringType()))
-    location = spark_location(join(staged_folder(home, generation), folder))
-    return session.read.options(**_READ_ALL).schema(schema).parquet(location)
+    return read_staged_rows(session, home, generation, folder, schema)

@@ -33,7 +33,7 @@ from sluice.planning.backfill_refusals import (
     shared_table,
 )
 from sluice.planning.forgotten_batches import pending_forgotten
-from sluice.planning.older_table import older_table
+from sluice.planning.older_table import older_sink
 from sluice.planning.planner import find_refusal
 from sluice.planning.read_before import read_before
 from sluice.planning.survey import Survey, own_logs, positions, source_lines
@@ -216,7 +216,7 @@ def survey_backfill(
             state = SinkState(
                 exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch, version=snapshot.version
             )
-        older = older_table(stream, sink, state, seen.known, seen.checkpoint.committed_id, storage=home.storage)
+        older = older_sink(stream, state, seen.known, seen.checkpoint.committed_id, storage=home.storage)
         lost = pending_forgotten(stream, sink, state, seen.checkpoint, query_id, storage=home.storage)
         refusal = find_refusal(replace(seen, sink=state, forgotten=lost, older=older))
         sight = replace(sight, snapshot=snapshot, refusal=refusal)

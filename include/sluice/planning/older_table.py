@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.errors import Problem
 from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation
+from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink, SinkState
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -14,15 +15,16 @@ def older_sink(
     stream: Stream, state: SinkState, record: Generation | None, committed: int | None, *, storage: Storage
 ) -> Problem | None:
     """What is to be said of a stream's sink, or of one of several; see `older_table`."""
-    if record is None or not stream.outputs:
-        return older_table(stream, stream.sink, state, record, committed, storage=storage)
-    parts = {name: output.sink for name, output in stream.outputs.items() if output.sink.is_idempotent}
-    states = {name: part.state(record.query_id, storage=storage) for name, part in parts.items()}
+    sink = stream.sink
+    if record is None:
+        return None
+    if not isinstance(sink, SeveralSinks):
+        return older_table(stream, sink, state, record, committed, written=record.written, storage=storage)
     found = [
         older_table(
-            stream, part, states[name], record, committed, written=record.written_parts.get(name), storage=storage
+            stream, sink.parts[name], there, record, committed, written=record.written_parts.get(name), storage=storage
         )
-        for name, part in parts.items()
+        for name, there in sink.table_states(record.query_id, storage=storage).items()
     ]
     problems = [problem for problem in found if problem is not None]
     return next((problem for problem in problems if problem.is_blocking), problems[0] if problems else None)
@@ -35,7 +37,7 @@ def older_table(
     record: Generation | None,
     committed: int | None,
     *,
-    written: WrittenBatch | None = None,
+    written: WrittenBatch | None,
     storage: Storage,
 ) -> Problem | None:
     """What is to be said of a table that lacks a batch which was written into it; None where nothing is known of one.
@@ -46,9 +48,9 @@ def older_table(
         stream: The declaration.
         table: Its sink, or its quarantine.
         state: What that one holds.
-        record: What is known of the generation, also which batch was the newest in the table.
+        record: What is known of the generation.
         committed: The newest batch that the checkpoint has committed.
-        written: The newest batch that is known to have been in it, of one of several sinks.
+        written: The newest batch that is known to have been in it; None where none is known.
         storage: Where the table is.
 
     Raises:
@@ -57,8 +59,6 @@ def older_table(
     # In mode `complete` the next batch writes all rows anew.
     if committed is None or record is None or not state.exists or stream.output_mode == "complete":
         return None
-    if not stream.outputs:
-        written = record.written if table == stream.sink else record.quarantined
     if written is None or written.batch_id > committed:
         # A home from before that was noted, or a checkpoint that was restored alone: all depends on the table.
         return _expired(state, committed) if state.last_batch is None else None
@@ -102,7 +102,7 @@ def older_quarantine(stream: Stream, record: Generation, committed: int | None, 
     if state.identity != record.quarantined.identity:
         # Whoever deletes a quarantine, or moves it, gives up what it has, or releases it there.
         return None
-    older = older_table(stream, table, state, record, committed, storage=storage)
+    older = older_table(stream, table, state, record, committed, written=record.quarantined, storage=storage)
     return older if older is not None and older.is_blocking else None
 
 

@@ -24,10 +24,8 @@ from sluice.gate.decided_batch import (
     lost_decision,
     put_staged,
     read_staged,
-    staged_files,
-    staged_folder,
 )
-from sluice.locations import join, spark_location
+from sluice.generation_notes import WrittenBatch
 from sluice.planning.divided_sinks import moved_sink, place_of
 from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease
@@ -36,16 +34,15 @@ from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import BatchSink, SinkBatch
 from sluice.spark.active_session import active
 from sluice.spark.query import Query, run_through, spark_failed
+from sluice.spark.staged_rows import read_staged_rows, row_of, write_staged_rows
 from sluice.spark.transform_call import call_for_sinks
-from sluice.sql_text import identifier
+from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SINK = "sink"
 """The column of a staged file that has the number of the sink that a row goes to."""
-_READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Whatever the session says: a staged file that is gone must not go unseen."""
 _BEGUN = (
     "another sink has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
     " table take it, by its columns, types and constraints"
@@ -53,6 +50,15 @@ _BEGUN = (
 _MAY_BE_BEGUN = "nobody knows what it has got of the batch: the next run sends the very same rows again"
 _NOT_BEGUN = "no sink has any row of the batch: the next run decides it anew"
 """What becomes of a batch that a sink has refused."""
+
+
+def written_parts(sink: SeveralSinks, query_id: str, batch_id: int, *, storage: Storage) -> dict[str, WrittenBatch]:
+    """The sinks, of several, that have rows of a batch, and in which version of theirs."""
+    return {
+        name: WrittenBatch(batch_id, state.version, state.identity)
+        for name, state in sink.table_states(query_id, storage=storage).items()
+        if state.last_batch == batch_id and state.version is not None
+    }
 
 
 @dataclass
@@ -111,11 +117,9 @@ class DividedBatches:
         rows = frame.localCheckpoint()
         results = self._results(rows)
         name = f"{batch_id}-{self.lease.token}"
-        folder = join(staged_folder(home, self._generation), name)
         types = {sink: result.schema.json() for sink, result in results.items()}
         try:
-            _tagged(results).write.mode("overwrite").parquet(spark_location(folder))
-            home.storage.make_durable(folder)
+            files = write_staged_rows(_tagged(results), home, self._generation, name)
             self._check_rows(frame.sparkSession, name, types)
             note(batch_id)
             self.lease.check()
@@ -133,7 +137,7 @@ class DividedBatches:
             query_id=self.known.generation.query_id,
             run_id=self.run_id,
             folder=name,
-            files=staged_files(home, folder),
+            files=files,
             parts=parts,
         )
         return put_staged(home, self._generation, division)
@@ -158,9 +162,8 @@ class DividedBatches:
 
     def _check_rows(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> None:
         """Make sure that every sink takes its rows, before one of them has any."""
-        staged = self._read(session, folder, types)
-        for number, name in enumerate(types):
-            rows = staged.where(f"{_SINK} = {number}").select(f"{_row(number)}.*")
+        for name in types:
+            rows = self._rows_for(name, session, folder, types)
             self.sink.parts[name].check_rows(rows, storage=self.known.home.storage)
 
     def _publish(self, division: Division, session: SparkSession) -> None:
@@ -170,7 +173,6 @@ class DividedBatches:
         if (problem := moved_sink(self.query.project, self.sink, division)) is not None:
             raise BatchFailedError(problem.cause, where=problem.file, remedy=problem.remedy)
         types = {name: part.row_type for name, part in division.parts.items()}
-        numbers = {name: number for number, name in enumerate(types)}
         is_begun = False
         for name in self.sink.written_order:
             sink, part = self.sink.parts[name], division.parts[name]
@@ -181,8 +183,8 @@ class DividedBatches:
                 continue
             check_staged(home, self._generation, division)
             self.lease.check()
-            staged = self._read(session, division.folder, types).where(f"{_SINK} = {numbers[name]}")
-            self._write_part(sink, staged.select(f"{_row(numbers[name])}.*"), division, is_begun=is_begun)
+            rows = self._rows_for(name, session, division.folder, types)
+            self._write_part(sink, rows, division, is_begun=is_begun)
             is_begun = True
 
     def _write_part(self, sink: BatchSink, rows: DataFrame, division: Division, *, is_begun: bool) -> None:
@@ -209,12 +211,15 @@ class DividedBatches:
     def _is_begun(self, division: Division) -> bool:
         """Whether any table has its part of a batch, or nobody can tell just now."""
         try:
-            states = [
-                part.state(division.query_id, storage=self.known.home.storage) for part in self.sink.parts.values()
-            ]
+            states = self.sink.table_states(division.query_id, storage=self.known.home.storage)
         except SluiceError:
             return True
-        return any(state.holds(division.batch_id) for state in states)
+        return any(state.holds(division.batch_id) for state in states.values())
+
+    def _rows_for(self, name: str, session: SparkSession, folder: str, types: Mapping[str, str]) -> DataFrame:
+        """What is staged for a sink, with the columns of its result."""
+        number = list(types).index(name)
+        return self._read(session, folder, types).where(f"{_SINK} = {number}").select(f"{_row(number)}.*")
 
     def _read(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> DataFrame:
         from pyspark.sql.types import IntegerType, StructType
@@ -222,8 +227,7 @@ class DividedBatches:
         schema = StructType().add(_SINK, IntegerType())
         for number, row_type in enumerate(types.values()):
             schema = schema.add(_row(number), StructType.fromJson(msgspec.json.decode(row_type)))
-        location = spark_location(join(staged_folder(self.known.home, self._generation), folder))
-        return session.read.options(**_READ_ALL).schema(schema).parquet(location)
+        return read_staged_rows(session, self.known.home, self._generation, folder, schema)
 
 
 def _row(number: int) -> str:
@@ -237,8 +241,7 @@ def _tagged(results: Mapping[str, DataFrame]) -> DataFrame:
 
     tagged = []
     for number, result in enumerate(results.values()):
-        row = functions.expr(f"struct({', '.join(map(identifier, result.columns))})")
-        tagged.append(result.select(functions.lit(number).alias(_SINK), row.alias(_row(number))))
+        tagged.append(result.select(functions.lit(number).alias(_SINK), row_of(result).alias(_row(number))))
     found = tagged[0]
     for other in tagged[1:]:
         found = found.unionByName(other, allowMissingColumns=True)

@@ -38,7 +38,7 @@ def check_result(
         StorageError: It can't be read right now.
     """
     begun = known.declared_at(newest) if known is not None and newest is not None else {}
-    for (stream, result), name in zip(query.outputs, query.results or ("",), strict=True):
+    for name, stream, result in query.outputs:
         use = replace(stream.sink_use(conf, storage=storage), written=begun.get(columns_for(name), ""))
         stream.sink.check_result(result, use)
 
@@ -61,7 +61,7 @@ def let_tables_follow(query: Query, plan: QualityPlan | None, lease: Lease, *, s
     stream = query.stream
     lease.check()
     try:
-        for output, result in query.outputs:
+        for _, output, result in query.outputs:
             output.sink.evolve(result, output.sink_use(query.project.conf_of(stream), storage=storage))
         if plan is not None and plan.quarantined is not None and stream.quarantine_table is not None:
             let_quarantine_follow(stream.quarantine_table, query.frame, storage=storage)

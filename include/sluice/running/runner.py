@@ -34,6 +34,7 @@ from sluice.planning.survey import Survey, rows_count
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
 from sluice.running.analysed_query import QueryMaker
+from sluice.running.divided_batches import written_parts
 from sluice.running.known_generation import KnownGeneration
 from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
@@ -48,9 +49,10 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
+from sluice.several_sinks import SeveralSinks
 from sluice.spark.column_origins import read_columns
 from sluice.spark.duplicates import noted_duplicates
-from sluice.spark.fingerprints import COLUMNS, TRANSFORM_NAME, fingerprints, is_edited
+from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited, tells_columns
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.live_query import check_drained, check_live
@@ -377,7 +379,7 @@ class _Run:
         decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
         then, now = self.generation.declared_at(batch.batch_id), self.generation.newest_declared
         edited = (name for name, value in then.items() if now.get(name, value) != value)
-        changed = tuple(name for name in edited if name != TRANSFORM_NAME and not name.startswith(COLUMNS))
+        changed = tuple(name for name in edited if name != TRANSFORM_NAME and not tells_columns(name))
         if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
             batch = as_decided(batch, decided, taken)
@@ -479,21 +481,10 @@ class _Run:
             there = quarantine.state(known.query_id, storage=home.storage)
             if there.holds(batch.batch_id) and there.version is not None:
                 changes["quarantined"] = WrittenBatch(batch.batch_id, there.version, there.identity)
-        if self.query.results:
-            changes["written_parts"] = {**known.written_parts, **self._written_parts(batch.batch_id)}
+        if isinstance(sink, SeveralSinks):
+            parts = written_parts(sink, known.query_id, batch.batch_id, storage=home.storage)
+            changes["written_parts"] = {**known.written_parts, **parts}
         self.known.keep(lambda known: msgspec.structs.replace(known, **changes))
-
-    def _written_parts(self, batch_id: int) -> dict[str, WrittenBatch]:
-        """The sinks, of several, that have rows of a batch, and in which version of theirs."""
-        query_id, storage = self.known.generation.query_id, self.preparation.home.storage
-        parts = {
-            name: output.sink.state(query_id, storage=storage) for name, output in self.query.stream.outputs.items()
-        }
-        return {
-            name: WrittenBatch(batch_id, state.version, state.identity)
-            for name, state in parts.items()
-            if state.last_batch == batch_id and state.version is not None
-        }
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

@@ -14,8 +14,7 @@ from sluice.errors import DeclarationError, QueryRefusedError
 from sluice.spark.active_session import active, copied
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node, has_stream, is_stateful, parse_plan
-from sluice.spark.shown_error import spark_message
-from sluice.spark.transform_call import call_for_sinks
+from sluice.spark.transform_call import call_for_sinks, check_stream
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -49,30 +48,24 @@ def divided_results(
     with active(source.sparkSession):
         results = call_for_sinks(transform, frames, place, stream.outputs)
     for sink, result in results.items():
-        try:
-            plans.check_stream(result, stream.output_mode)
-        except Exception as exc:
-            raise QueryRefusedError(
-                f"Spark does not run the result for sink `{sink}` as a stream: {spark_message(exc)}",
-                where=place,
-                remedy="change the transform",
-            ) from exc
+        what = f"the result for sink `{sink}`"
+        check_stream(plans, result, stream, place, what, remedy="change the transform")
         if not result.columns or _UNTYPED.search(result.schema.json()) is not None:
             raise QueryRefusedError(
-                f"the result for sink `{sink}` has " + ("a column without a type" if result.columns else "no column"),
+                f"{what} has " + ("a column without a type" if result.columns else "no column"),
                 where=place,
                 remedy="cast it to what it will be, as by `CAST(NULL AS string)`" if result.columns else "give it one",
             )
         analysed = plans.analysed_text(result)
         if (hidden := _HIDDEN.search(analysed)) is not None:
             raise QueryRefusedError(
-                f"the result for sink `{sink}` asks for `{hidden[0]}`, and with several sinks a batch is read before",
+                f"{what} asks for `{hidden[0]}`, and with several sinks a batch is read before",
                 where=place,
                 remedy="use what the source declares; what else a stream has is for one sink",
             )
         if any(map(_needs_whole_stream, parse_plan(analysed).walk())):
             raise QueryRefusedError(
-                f"the result for sink `{sink}` needs state, and with several sinks each batch is computed by itself",
+                f"{what} needs state, and with several sinks each batch is computed by itself",
                 where=place,
                 remedy="write what needs state into a table of its own, and let a stream with `sinks` follow that one",
             )

@@ -30,7 +30,7 @@ _SERVERS_PLAN = "transform, as a server tells it"
 _TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
-COLUMNS = "columns of the result"
+_COLUMNS = "columns of the result"
 _FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
 """What is declared of the rows that come out."""
 
@@ -44,7 +44,7 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     """
     project, stream = declared.project, query.stream
     plans = plan_reader(query.frame.sparkSession)
-    plan = "\n".join(_PASSING.sub("", plans.analysed_text(result)) for _, result in query.outputs)
+    plan = "\n".join(_PASSING.sub("", plans.analysed_text(result)) for _, _, result in query.outputs)
     spelled = _SERVERS_PLAN if is_connected(query.frame.sparkSession) else _PLAN
     found = {spelled: _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
     found |= source_fingerprints(stream)
@@ -52,11 +52,10 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
-    for _, result in query.outputs:
+    for name, _, result in query.outputs:
+        found[columns_for(name)] = result_columns(result.schema.json())
         for location, version in plans.static_versions(result).items():
             found[_VERSION_OF + project.place(location)] = str(version)
-    for name, result in (query.results or {"": query.frame}).items():
-        found[columns_for(name)] = result_columns(result.schema.json())
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""
@@ -65,7 +64,12 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
 
 def columns_for(sink: str) -> str:
     """What the columns of a result are noted as: of the one for a sink, by its name where there are several."""
-    return f"{COLUMNS} for sink `{sink}`" if sink else COLUMNS
+    return f"{_COLUMNS} for sink `{sink}`" if sink else _COLUMNS
+
+
+def tells_columns(name: str) -> bool:
+    """Whether it is the columns of a result that are noted by a name."""
+    return name.startswith(_COLUMNS)
 
 
 def is_edited(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
@@ -90,7 +94,7 @@ def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: boo
         name
         for name, found in now.items()
         if then.get(name, found) != found and name not in _FOR_WHAT_IS_READ | told_by_text
-        if not name.startswith(COLUMNS)
+        if not tells_columns(name)
         if with_tables or not name.startswith(_VERSION_OF)
     ]
 

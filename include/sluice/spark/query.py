@@ -37,7 +37,7 @@ from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
 from sluice.spark.timers import has_timers, next_timer_ms
 from sluice.spark.transform import SqlTransform, load_transform
-from sluice.spark.transform_call import call_transform
+from sluice.spark.transform_call import call_transform, check_stream
 from sluice.spark_setting import spark_setting
 from sluice.sql_text import string_literal
 from sluice.storage import Storage
@@ -130,10 +130,11 @@ class Query:
         return self.stream.sink.batch_function(self.project.load_function)
 
     @property
-    def outputs(self) -> Sequence[tuple[Stream, DataFrame]]:
-        """What it writes: the stream, as it would be with the sink alone, and the result for that one."""
+    def outputs(self) -> Sequence[tuple[str, Stream, DataFrame]]:
+        """What it writes: the name of each of several sinks, or none; the stream with that sink alone; its result."""
         streams = self.stream.outputs
-        return [(streams[name], frame) for name, frame in self.results.items()] or [(self.stream, self.frame)]
+        several = [(name, streams[name], frame) for name, frame in self.results.items()]
+        return several or [("", self.stream, self.frame)]
 
     @property
     def knows_files(self) -> bool:
@@ -246,11 +247,11 @@ def build_query(
         with plans.observing():
             frame = call_transform(transform, frames, place)
         _check_watermarks(plans.watermarks(frame), place)
-    _check_stream(plans, frame, stream, place)
+    check_stream(plans, frame, stream, place, "this query", remedy="change the transform or the output mode")
     analysed = plans.analysed_text(frame)
     _check_recursion(analysed, place)
-    for name, result in results.items():
-        _check_partition_columns(project, stream.outputs[name], result)
+    for name, output in stream.outputs.items():
+        _check_partition_columns(project, output, results[name])
     _check_partition_columns(project, stream, frame)
     check_merge_keys(stream, frame, plans)
     _check_interval_column(stream, frame)
@@ -358,17 +359,6 @@ def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
     needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
     if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
         check_parameters(list(parameters), needed, stream, place)
-
-
-def _check_stream(plans: PlanReader, frame: DataFrame, stream: Stream, place: str) -> None:
-    try:
-        plans.check_stream(frame, stream.output_mode)
-    except Exception as exc:
-        raise QueryRefusedError(
-            f"Spark does not run this query as a stream: {spark_message(exc)}",
-            where=place,
-            remedy="change the transform or the output mode",
-        ) from exc
 
 
 def _check_watermarks(watermarks: Iterable[WatermarkNode], place: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, QueryRefusedError
 from sluice.foreign_code import error_line, is_failure
+from sluice.spark.plan_reader import PlanReader
 from sluice.spark.shown_error import spark_message
 from sluice.spark.transform import SqlTransform
+from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,6 +55,20 @@ def call_for_sinks(
     return {name: _checked(found[name], frames, place, what=f"for sink `{name}` the transform") for name in sinks}
 
 
+def check_stream(plans: PlanReader, result: DataFrame, stream: Stream, place: str, what: str, *, remedy: str) -> None:
+    """Make sure that Spark runs a result as a stream.
+
+    Raises:
+        QueryRefusedError: It does not.
+    """
+    try:
+        plans.check_stream(result, stream.output_mode)
+    except Exception as exc:
+        raise QueryRefusedError(
+            f"Spark does not run {what} as a stream: {spark_message(exc)}", where=place, remedy=remedy
+        ) from exc
+
+
 def _called(transform: Any, frames: Mapping[str, DataFrame], place: str) -> object:
     try:
         result = transform(**frames)
@@ -77,13 +93,14 @@ def _checked(result: object, frames: Mapping[str, DataFrame], place: str, *, wha
         raise DeclarationError(
             f"{what} returns {type(result).__name__}, not a DataFrame", where=place, remedy="return the result"
         )
-    if not result.isStreaming and any(frame.isStreaming for frame in frames.values()):
+    reads_stream = any(frame.isStreaming for frame in frames.values())
+    if reads_stream and not result.isStreaming:
         raise DeclarationError(
             f"{what} returns a DataFrame that is no stream",
             where=place,
             remedy="build the result from the sources, without collecting or reading them again",
         )
-    if result.isStreaming and not any(frame.isStreaming for frame in frames.values()):
+    if result.isStreaming and not reads_stream:
         raise DeclarationError(
             f"{what} returns a stream for a batch",
             where=place,

@@ -190,7 +190,7 @@ class OpenedStream:
         """The columns that a sink gets, or its quarantine."""
         with active(self.session):
             outputs = build_query(self.project, self.stream, self.session, {}).outputs
-        return next((frame for stream, frame in outputs if stream.sink == sink), outputs[0][1]).schema
+        return next((frame for _, stream, frame in outputs if stream.sink == sink), outputs[0][2]).schema
 
     def _sink_holds(self, generation: int, batch_id: int) -> bool:
         known = self.home.generation(generation)
