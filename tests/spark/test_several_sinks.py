@@ -77,6 +77,20 @@ def untyped(n: DataFrame) -> dict[str, DataFrame]:
     return {"even": n, "odd": n.withColumn("tens", F.lit(None))}
 
 
+def as_text(n: DataFrame) -> dict[str, DataFrame]:
+    return by_parity(n) | {"even": n.where("id % 2 = 0").selectExpr("concat('k', id) AS id", "v")}
+
+
+def text_by_and_by(n: DataFrame) -> dict[str, DataFrame]:
+    """Gives other columns in a later batch than those that were looked at."""
+    is_later = not n.isStreaming and n.where("id >= 20").count() > 0
+    return as_text(n) if is_later else by_parity(n)
+
+
+def with_more(n: DataFrame) -> dict[str, DataFrame]:
+    return {name: found.withColumn("more", F.lit(1)) for name, found in by_parity(n).items()}
+
+
 def without_tens(n: DataFrame) -> dict[str, DataFrame]:
     return {"even": n.where("id % 2 = 0"), "odd": n.where("id % 2 = 1")}
 
@@ -374,6 +388,43 @@ def test_a_table_that_is_changed_behind_a_decision(lab: Lab) -> None:
             lab.run(declared(transform, sinks=plain))
     lab.run(declared("with_date", sinks=plain))
     assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1, 9])
+
+
+@pytest.mark.parametrize("at", ["behind the other sink", *rarely("decided")])
+def test_columns_of_a_table_that_this_run_has_made(lab: Lab, at: str) -> None:
+    """They are compared before a batch is decided: no sink has any row of one that another can't take."""
+    arrive(lab, 0, 11, 12, 13)
+    killed(lab, declared(), WRITES[at])
+    arrive(lab, 1, 21, 22)
+    with pytest.raises(DeclarationError, match="id: bigint in the table, string in the result"):
+        lab.run(declared("as_text"))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([12], [11, 13])
+    lab.run(declared())
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([12, 22], [11, 13, 21])
+
+
+def test_columns_that_change_from_batch_to_batch(lab: Lab) -> None:
+    """Likewise."""
+    arrive(lab, 0, 11, 12)
+    lab.run(declared("text_by_and_by"))
+    arrive(lab, 1, 21, 22)
+    with pytest.raises(DeclarationError, match="id: bigint in the table, string in the result"):
+        lab.run(declared("text_by_and_by"))
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([12], [11])
+    lab.run(declared())
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([12, 22], [11, 21])
+
+
+@pytest.mark.parametrize("at", ["decided", *rarely("behind the other sink")])
+def test_a_table_that_this_run_has_made_follows(lab: Lab, at: str) -> None:
+    """As one does that was there before."""
+    both = {name: sinks.delta(name, schema_evolution="add") for name in ("even", "odd")}
+    arrive(lab, 0, 11, 12, 13)
+    killed(lab, declared(sinks=both), WRITES[at])
+    arrive(lab, 1, 21, 22)
+    lab.run(declared("with_more", sinks=both))
+    assert rows(lab.spark_table("even")) == [(12, "x", None), (22, "x", 1)]
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([12, 22], [11, 13, 21])
 
 
 def test_columns_are_checked_for_each(lab: Lab) -> None:

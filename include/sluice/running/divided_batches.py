@@ -7,7 +7,7 @@ was staged: today's transform decides nothing of it. The first sink is written l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +28,7 @@ from sluice.gate.decided_batch import (
 from sluice.generation_notes import WrittenBatch
 from sluice.planning.divided_sinks import moved_sink, place_of
 from sluice.running.known_generation import KnownGeneration
+from sluice.running.result_columns import check_result, let_tables_follow
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.several_sinks import SeveralSinks
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 _SINK = "sink"
 """The column of a staged file that has the number of the sink that a row goes to."""
 _BEGUN = (
-    "another sink has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
-    " table take it, by its columns, types and constraints"
+    "another sink has its part of the batch, so the rest stays as it was decided, whatever the transform gives now: let"
+    " the table take it, by its columns, types and constraints, and by what it was declared to be partitioned by"
 )
 _MAY_BE_BEGUN = "nobody knows what it has got of the batch: the next run sends the very same rows again"
 _NOT_BEGUN = "no sink has any row of the batch: the next run decides it anew"
@@ -116,6 +117,7 @@ class DividedBatches:
         # Every result reads it.
         rows = frame.localCheckpoint()
         results = self._results(rows)
+        self._fit_tables(results)
         name = f"{batch_id}-{self.lease.token}"
         types = {sink: result.schema.json() for sink, result in results.items()}
         try:
@@ -154,6 +156,12 @@ class DividedBatches:
         # Spark calls with a copy of the session that the query was analysed in.
         with active(rows.sparkSession):
             return call_for_sinks(self.query.transform, {source: rows}, place, self.sink.parts)
+
+    def _fit_tables(self, results: Mapping[str, DataFrame]) -> None:
+        """Compare the results with the tables once more: this run may have made one since it compared them."""
+        query, storage = replace(self.query, results=results), self.known.home.storage
+        check_result(query, None, None, query.project.conf_of(query.stream), storage=storage)
+        let_tables_follow(query, None, self.lease, storage=storage)
 
     def _counts(self, session: SparkSession, folder: str, types: Mapping[str, str]) -> dict[str, int]:
         found = self._read(session, folder, types).groupBy(_SINK).count().collect()
