@@ -3,6 +3,7 @@
     SluiceError
     ├── DeclarationError      the project's author: fix a declaration, an option, a transform      exit 2
     │   ├── UnknownStreamError
+    │   ├── NotThereError     what it reads may come, or come back: a retry may succeed            exit 2
     │   └── QueryRefusedError
     ├── RefusedError          an operator must decide: state on disk does not allow going on        exit 3
     │   ├── HeldError         what an earlier run published has failed its suite                    exit 4
@@ -114,6 +115,12 @@ class DeclarationError(SluiceError):
 
 class UnknownStreamError(DeclarationError):
     """No declaration in the project has this name."""
+
+
+class NotThereError(DeclarationError):
+    """A folder, table or topic that a declaration reads is not there: misnamed, not made yet, or away for a moment."""
+
+    retryable = True
 
 
 class QueryRefusedError(DeclarationError):

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pendulum
 import pytest
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState, TaskInstanceState
@@ -283,6 +283,17 @@ def test_a_stream_that_was_renamed_fails_its_task(
 
     assert _state(run, "events") == TaskInstanceState.FAILED
     assert "there is no stream `events`" in capfd.readouterr().out
+
+
+def test_a_folder_that_is_away_is_looked_for_again(stream_project: StreamProject) -> None:
+    """A mount may be back, or a producer make it: Airflow's retries are for that."""
+    stream_project.arrive(1, at=START - timedelta(days=1))
+    (stream_project.root / "in").rename(stream_project.root / "away")
+    operator = RunStreamOperator(task_id="events", stream="events", until="", project=str(stream_project.root))
+
+    with pytest.raises(AirflowException, match="the source's path does not exist") as caught:
+        operator.execute(_context())
+    assert not isinstance(caught.value, AirflowFailException)
 
 
 def test_a_backfill_without_an_interval_says_what_to_do(stream_project: StreamProject) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, NotThereError
 from tests.kafka.topics import Kafka
 from tests.spark.lab import Lab, rows, uncommit, write_numbers
 from tests.spark.power_cuts import Cut, power_cut
@@ -152,7 +152,7 @@ def test_beside_a_table_into_no_topic(lab: Lab, kafka: Kafka) -> None:
         into = {"table": sinks.delta("table"), "topic": sinks.kafka(kafka.bootstrap, topic=topic)}
         made = stream(kafka, None, "into_both", sink=None, sinks=into)
         if topic.startswith("nowhere"):
-            with pytest.raises(DeclarationError, match="there is no topic `nowhere-at-all`"):
+            with pytest.raises(NotThereError, match="there is no topic `nowhere-at-all`"):
                 lab.run(made)
     assert [batch.rows_by_sink for batch in lab.run(made).batches] == [{"table": 1, "topic": 1}]
 
@@ -236,7 +236,7 @@ def test_a_result_that_is_no_record(lab: Lab, kafka: Kafka, transform: str, topi
 def test_a_topic_that_is_not_there(lab: Lab, kafka: Kafka) -> None:
     """Known by a plan; Spark would wait for a minute in every task."""
     write_numbers(lab.root / "in", 1)
-    with pytest.raises(DeclarationError, match="there is no topic `nowhere`"):
+    with pytest.raises(NotThereError, match="there is no topic `nowhere`"):
         lab.plan(stream(kafka, "nowhere"))
 
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 from demo.kafka.broker import until
 from sluice import sources
 from sluice.checkpoint.source_log import SourceLog
-from sluice.errors import DeclarationError, RefusedError, StorageError
+from sluice.errors import DeclarationError, NotThereError, RefusedError, StorageError
 from sluice.interval import Interval
 from sluice.kafka.cluster import Partition
 from sluice.sources.contract import Available, Bound, OwnLog, Position
@@ -277,7 +277,7 @@ class TestHarm:
     def test_a_topic_that_is_not_there(self, kafka: Kafka) -> None:
         """Nobody has read it: the name is wrong, or it is yet to be made. Nothing is made by looking."""
         for _ in range(2):
-            with pytest.raises(DeclarationError, match="there is no topic `nowhere`"):
+            with pytest.raises(NotThereError, match="there is no topic `nowhere`"):
                 look(made(kafka, "nowhere"))
         with pytest.raises(DeclarationError, match="there is no partition 7"):
             look(made(kafka, partitions={kafka.topic(): [7]}))

@@ -24,6 +24,7 @@ EXIT_CODES = {
     "SluiceError": 1,
     "DeclarationError": 2,
     "UnknownStreamError": 2,
+    "NotThereError": 2,
     "QueryRefusedError": 2,
     "RefusedError": 3,
     "HeldError": 4,
@@ -40,6 +41,7 @@ EXIT_CODES = {
     "LaunchProfileError": 1,
 }
 RETRYABLE = {
+    "NotThereError",
     "LeaseTakenError",
     "RunError",
     "StorageError",

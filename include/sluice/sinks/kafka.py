@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sluice.datasets import Dataset
 from sluice.declaration_checks import declares
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, NotThereError
 from sluice.kafka.cluster import cluster
 from sluice.kafka.settings import (
     check_names,
@@ -84,7 +84,7 @@ class KafkaSink(RowSink):
             # Each row names its own: what can be known is whether the cluster lets this user in.
             asked.topic_names()
         elif not asked.topics([self.topic]):
-            raise DeclarationError(
+            raise NotThereError(
                 f"there is no topic `{self.topic}`",
                 where=self.location,
                 remedy="make it, or correct the name; nothing is made by writing to it",

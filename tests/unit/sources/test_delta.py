@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import sources
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import DeclarationError, NotThereError, RefusedError
 from sluice.sources.contract import Available, Bound, Position, Step
 from sluice.sources.delta.source import DeltaSource
 from sluice.storage import Storage
@@ -212,7 +212,7 @@ class TestFirstRun:
 
     def test_no_table(self, tmp_path: Path) -> None:
         """A table that is not there yet is a mistake or a matter of order; it is named."""
-        with pytest.raises(DeclarationError, match="no Delta table") as caught:
+        with pytest.raises(NotThereError, match="no Delta table") as caught:
             plan(tmp_path / "absent")
 
         assert caught.value.where == f"{tmp_path}/absent"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, NotThereError
 from sluice.local_disk import _LocalFolder
 from sluice.locations import local_path
 from sluice.sources.files.listing import (
@@ -112,10 +112,11 @@ class TestFolder:
         assert listed(tmp_path).files == []
 
     def test_missing_folder(self, tmp_path: Path) -> None:
-        """A folder that is not there is a mistake in the declaration; it is named."""
-        with pytest.raises(DeclarationError, match="does not exist") as caught:
+        """A folder that is not there is named; a mount may be back, or a producer make it: a retry may find it."""
+        with pytest.raises(NotThereError, match="does not exist") as caught:
             listed(tmp_path / "absent")
 
+        assert caught.value.retryable
         assert caught.value.where == f"{tmp_path}/absent"
 
     def test_file_url(self, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from sluice.delta_table import (
     snapshot_files,
     spark_columns,
 )
-from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
+from sluice.errors import DeclarationError, NotThereError, Problem, RefusedError, StorageError
 from sluice.interval import Interval
 from sluice.locations import same_for_every_name, spark_location
 from sluice.paths import resolve_path
@@ -129,7 +129,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = open_log(self.path, storage=storage)
         if log is None:
-            raise DeclarationError(
+            raise NotThereError(
                 "there is no Delta table", where=self.path, remedy="run what writes it first, or correct the path"
             )
         if position.offset is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from sluice.errors import DeclarationError, Problem
+from sluice.errors import DeclarationError, NotThereError, Problem
 from sluice.locations import is_local, is_within, join, local_path, real_location, spark_location
 from sluice.storage import Folder, Storage
 
@@ -88,7 +88,8 @@ def list_files(path: str, selection: Selection, *, storage: Storage) -> Listing:
         storage: Where to list.
 
     Raises:
-        DeclarationError: A path that is no glob names nothing, or a file; or a glob matches what it may not.
+        NotThereError: A path that is no glob names nothing.
+        DeclarationError: It names a file; or a glob matches what it may not.
         StorageError: A folder can't be listed.
     """
     roots = list(_matches(path, storage)) if is_glob(path) else [_folder(path, storage)]
@@ -230,9 +231,7 @@ def _folder(path: str, storage: Storage) -> _Leaf:
             where=path,
             remedy="give its folder, with `path_glob_filter` for the name",
         )
-    raise DeclarationError(
-        "the source's path does not exist", where=path, remedy="create the folder, or correct the path"
-    )
+    raise NotThereError("the source's path does not exist", where=path, remedy="create the folder, or correct the path")
 
 
 def _matches(path: str, storage: Storage) -> Iterator[_Leaf]:

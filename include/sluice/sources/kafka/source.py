@@ -18,7 +18,7 @@ import msgspec
 from sluice.amounts import known
 from sluice.checkpoint.source_log import LogAddition
 from sluice.datasets import Dataset
-from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.errors import DeclarationError, NotThereError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.kafka.cluster import Cluster, Edges, Offsets, Partition, Topic, cluster
 from sluice.kafka.settings import expanded, for_planner, for_spark
@@ -297,7 +297,7 @@ class KafkaSource(ExpiringSource):
         """The topics as they are, and those that are gone, where that is allowed; `known` must be the same as before.
 
         Raises:
-            DeclarationError: One that is declared, and that nobody has read, is not there.
+            NotThereError: One that is declared, and that nobody has read, is not there.
             RefusedError: One that was read is gone, or is another one by now.
         """
         declared = set(self.topics) or set(self._matching())
@@ -307,7 +307,7 @@ class KafkaSource(ExpiringSource):
         if deleted and (self.fail_on_data_loss or deleted & declared):
             raise RefusedError(topics_gone(self.location, _named(deleted), is_declared=False))
         if missing := sorted(declared - found.keys()):
-            raise DeclarationError(
+            raise NotThereError(
                 f"there is no topic `{missing[0]}`",
                 where=self.location,
                 remedy="make it, or correct the name; nothing is made by reading it",
@@ -324,7 +324,7 @@ class KafkaSource(ExpiringSource):
         if lost := sorted(one for one in set(read) - there if one.topic not in deleted):
             raise RefusedError(topics_gone(self.location, [f"partition {one}" for one in lost], is_declared=False))
         if lost := sorted(set(self.partitions) - there):
-            raise DeclarationError(
+            raise NotThereError(
                 f"there is no partition {lost[0].number} of topic `{lost[0].topic}`",
                 where=self.location,
                 remedy="make it, or leave it out",
