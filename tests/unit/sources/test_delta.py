@@ -22,6 +22,7 @@ from sluice.sources.delta.source import DeltaSource
 from sluice.storage import Storage
 from tests.builders import NOW, commit_file, edit_commit, make_delta, set_commit_times
 from tests.fuzzing import outcome
+from tests.remedies import read_remedy
 
 LATER = datetime.now(UTC) + timedelta(hours=25)
 """When what is committed now is a day old."""
@@ -202,6 +203,22 @@ class TestFirstRun:
         set_commit_times(tmp_path, 1000, 5000, 2000)
 
         assert plan(tmp_path, starting=at(4000)).started_at["version"] == 1
+
+    def test_starting_at_a_time_that_the_log_does_not_reach(self, tmp_path: Path) -> None:
+        """What is left is read as Spark reads it, and that rows may be missing is said; without a start, none are."""
+        make_delta(tmp_path, [1], [2], [3])
+        set_commit_times(tmp_path, 1000, 2000, 3000)
+        DeltaTable(tmp_path).create_checkpoint()
+        commit_file(tmp_path, 0).unlink()
+
+        found = plan(tmp_path, starting=at(500))
+        assert (found.started_at["version"], counts(found)) == (1, [(2, 2)])
+        read_remedy(found.problems[0], "START_GONE", "leave out `starting`")
+        whole = plan(tmp_path)
+        assert (whole.problems, counts(whole)) == ((), [(3, 3)])
+
+        assert plan(tmp_path, starting=at(2001)).problems == ()
+        assert plan(tmp_path, Position(None, started_at=found.started_at), starting=at(500)).problems == ()
 
     def test_start_is_frozen(self, tmp_path: Path) -> None:
         """What the first plan resolved holds, whatever the declaration says by then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from sluice.delta_table import (
     Commit,
@@ -35,6 +36,19 @@ def version_gone(log: DeltaLog, version: int) -> Problem:
         cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
         consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
         remedy="restore the commit file, or declare a new stream with a sink of its own",
+    )
+
+
+def start_gone(log: DeltaLog, oldest: int, starting: datetime) -> Problem:
+    """The log does not reach back to the time that a stream is declared to start at."""
+    return Problem(
+        code="START_GONE",
+        file=commit_file(log.location, oldest - 1),
+        cause=f"the stream starts at {starting.isoformat()}, and the table's log begins with version {oldest}: older"
+        " ones are cleaned up, and nobody knows when they came",
+        consequence=f"the stream begins with version {oldest}, without what older ones brought since that time",
+        remedy="to have every row of the table, leave out `starting`; else go on",
+        is_blocking=False,
     )
 
 

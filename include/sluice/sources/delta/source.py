@@ -7,7 +7,6 @@ and the index counts the snapshot's files by modification time and path.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +45,7 @@ from sluice.sources.contract import (
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
 from sluice.sources.delta.feeding import TRACKED, FedDeltaTable
+from sluice.sources.delta.first_version import checked_version, version_at
 from sluice.sources.delta.identity import check_identity, mark_of
 from sluice.sources.delta.offset import Offset, before_all, last_version, read_offset, write_offset
 from sluice.sources.delta.refusals import (
@@ -348,29 +348,24 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
     def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
         end = self._last_version(log, bound, storage, 0)
         kept = position.kept_start(self._declared_start(log), log.table_id)
-        started_at = self._start(log, storage) if kept is None else kept
+        started_at, missed = self._start(log, storage) if kept is None else (kept, None)
+        problems = () if missed is None else (missed,)
         start = before_all(log.table_id, started_at, end)
         if start.reservoir_version < 0:
-            return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
-        return self._cut(log, self._chunks(log, start, end, storage), started_at, storage)
+            found = Available(steps=(), started_at=started_at, unplannable=self._unplannable())
+        else:
+            found = self._cut(log, self._chunks(log, start, end, storage), started_at, storage)
+        return replace(found, problems=(*problems, *found.problems))
 
-    def _start(self, log: DeltaLog, storage: Storage) -> dict[str, Any]:
+    def _start(self, log: DeltaLog, storage: Storage) -> tuple[dict[str, Any], Problem | None]:
+        """What a first run begins at, and what it misses for it."""
         if self.starting_version is None and self.starting == "earliest":
-            return {}
-        return {"version": self._first_version(log, storage), "declared": self._declared_start(log)}
-
-    def _first_version(self, log: DeltaLog, storage: Storage) -> int:
+            return {}, None
         if self.starting_version is not None:
-            if self.starting_version > log.latest + 1:
-                raise DeclarationError(
-                    f"`starting_version` is {self.starting_version}, and the newest version is {log.latest}",
-                    where=self.path,
-                    remedy=f"name one that is there, or {log.latest + 1} for what comes next",
-                )
-            return self.starting_version
-        start = epoch_micros(self.starting) if isinstance(self.starting, datetime) else math.inf
-        times = running_times(log, storage, 0) if start < math.inf else iter(())
-        return next((version for version, latest_ms in times if latest_ms * 1000 >= start), log.latest + 1)
+            version, missed = checked_version(log, self.starting_version), None
+        else:
+            version, missed = version_at(log, self.starting, storage=storage)
+        return {"version": version, "declared": self._declared_start(log)}, missed
 
     def _declared_start(self, log: DeltaLog) -> str:
         """What a start is resolved from."""
