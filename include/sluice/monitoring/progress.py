@@ -12,14 +12,17 @@ from dataclasses import dataclass
 import msgspec
 
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.offsets import CommitFile, read_commit_file, read_offset_file
+from sluice.checkpoint.offsets import read_commit_file, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.state_store import has_state
 from sluice.errors import StorageError
 from sluice.home import StreamHome
 from sluice.locations import is_local, join
-from sluice.planning.next_watermark import next_watermark_ms, usable
+from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms, usable
+from sluice.sinks.contract import OutputMode
 from sluice.storage import Storage
 from sluice.typed_json import decode_as
+from sluice.watermarks import Watermarks
 
 _QUIET_SECONDS = 3.0
 """A folder's time may stand still over two commits (file systems count in steps of up to 2 s): the folder is listed
@@ -44,10 +47,23 @@ class Progress:
     watermark_ms: int | None = None
     """How far the committed batches have taken the watermark, in milliseconds since the epoch; None before there is
     one."""
+    due_from_ms: int | None = None
+    """Rows that the watermark has made due from here on are yet to be committed, as by a batch without data that has
+    not run; None where none are, or where rows do not wait for the watermark."""
+
+    def has_passed(self, moment_ms: float) -> bool:
+        """Whether the watermark has reached a moment, and the rows that were due by then are committed."""
+        if self.watermark_ms is None or self.watermark_ms < moment_ms:
+            return False
+        return self.due_from_ms is None or self.due_from_ms >= moment_ms
 
 
-def read_progress(home: StreamHome) -> Progress:
+def read_progress(home: StreamHome, output_mode: OutputMode = "append") -> Progress:
     """Look at a stream; a home that does not exist is a stream that has not begun.
+
+    Args:
+        home: The stream's.
+        output_mode: That of its query: whether rows wait for the watermark depends on it.
 
     Raises:
         RefusedError: A file is damaged, or was written by a newer Sluice or Spark.
@@ -64,8 +80,12 @@ def read_progress(home: StreamHome) -> Progress:
         committed = read_commit_file(commits.file(batch_id), batch_id, storage=home.storage)
         if committed is not None:
             query_id = _read_query_id(checkpoint, home.storage)
-            watermark_ms = _watermark_ms(home, number, query_id, committed)
-            return Progress(number, query_id, batch_id, watermark_ms or None)
+            planned = read_offset_file(join(checkpoint, "offsets", str(batch_id)), batch_id, storage=home.storage)
+            state = CheckpointState(checkpoint, query_id, planned=planned, committed=committed)
+            known = _measured(home, number, state)
+            watermark_ms = next_watermark_ms(state, known)
+            due_from_ms = _due_from_ms(state, known, output_mode, home.storage)
+            return Progress(number, query_id, batch_id, watermark_ms or None, due_from_ms)
     raise StorageError(
         "commits are listed, but can't be read", where=join(checkpoint, "commits"), remedy="check its permissions"
     )
@@ -74,8 +94,9 @@ def read_progress(home: StreamHome) -> Progress:
 class ProgressReader:
     """Reads one stream's progress again and again."""
 
-    def __init__(self, home: StreamHome) -> None:
+    def __init__(self, home: StreamHome, output_mode: OutputMode = "append") -> None:
         self._home = home
+        self._output_mode = output_mode
         self._progress: Progress | None = None
         self._times: tuple[int | None, ...] | None = None
         self._seen_at = 0.0
@@ -93,7 +114,7 @@ class ProgressReader:
         is_same = times is not None and times == self._times
         if self._progress is not None and is_same and self._is_quiet:
             return self._progress
-        self._progress = read_progress(self._home)
+        self._progress = read_progress(self._home, self._output_mode)
         if not is_same:
             self._seen_at = now
         self._is_quiet = is_same and now - self._seen_at >= _QUIET_SECONDS
@@ -111,20 +132,22 @@ class ProgressReader:
         return tuple(None if stat is None else stat.mtime_ms for stat in stats)
 
 
-def _watermark_ms(home: StreamHome, number: int, query_id: str | None, committed: CommitFile) -> int:
-    """What the next batch starts from: Spark's log is of other rows where it has read a batch again as another one."""
-    known = home.watermarks(number)
-    if known is None:
-        return committed.next_watermark_ms
-    checkpoint, batch_id = home.checkpoint_location(number), committed.batch_id
-    planned = read_offset_file(join(checkpoint, "offsets", str(batch_id)), batch_id, storage=home.storage)
-    state = CheckpointState(checkpoint, query_id, planned=planned, committed=committed)
-    known = usable(known, state)
-    if known is None:
-        return committed.next_watermark_ms
-    if known.measured < batch_id and (published := known.times_of(batch_id)) is not None:
-        known = known.after_published(published)
-    return next_watermark_ms(state, known)
+def _measured(home: StreamHome, number: int, state: CheckpointState) -> Watermarks | None:
+    """What was measured: Spark's log is of other rows where it has read a batch again as another one."""
+    known = usable(home.watermarks(number), state)
+    batch_id = state.committed_id
+    if known is None or batch_id is None or known.measured >= batch_id:
+        return known
+    published = known.times_of(batch_id)
+    return known if published is None else known.after_published(published)
+
+
+def _due_from_ms(
+    state: CheckpointState, known: Watermarks | None, output_mode: OutputMode, storage: Storage
+) -> int | None:
+    """The watermark that the newest committed batch ran with, where a later one makes state due."""
+    is_due = is_no_data_due(state, known, output_mode, has_state=True) and has_state(state.location, storage=storage)
+    return state.planned.watermark_ms if is_due and state.planned is not None else None
 
 
 def _read_query_id(checkpoint: str, storage: Storage) -> str | None:

@@ -67,7 +67,7 @@ class BatchTrigger(ProgressTrigger):
 
 
 class WatermarkTrigger(ProgressTrigger):
-    """Waits until event time has passed a moment: the committed watermark has reached it.
+    """Waits until event time has passed a moment: the watermark has reached it, and what was due by then is committed.
 
     Args:
         stream: The stream's name.
@@ -82,7 +82,7 @@ class WatermarkTrigger(ProgressTrigger):
         self.passed = passed
 
     def met(self, seen: Progress) -> dict[str, Any] | None:
-        """Whether the watermark has reached the moment."""
+        """Whether the watermark has reached the moment, and the rows that were due by then are in the sink."""
         try:
             moment = parse_time(self.passed)
         except DeclarationError as exc:
@@ -93,9 +93,7 @@ class WatermarkTrigger(ProgressTrigger):
                 where="passed",
                 remedy="a manual or asset-triggered run has no data interval: give a time of its own",
             )
-        if seen.watermark_ms is None or seen.watermark_ms * 1000 < epoch_micros(moment):
-            return None
-        return as_json(seen)
+        return as_json(seen) if seen.has_passed(epoch_micros(moment) / 1000) else None
 
 
 def as_json(seen: Progress) -> dict[str, Any]:

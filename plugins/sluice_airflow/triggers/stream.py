@@ -101,7 +101,7 @@ class _ProgressOf:
     def __call__(self) -> Progress:
         declared = self.streams.find(self.name)
         if self._reader is None or declared is not self._declared:
-            self._declared, self._reader = declared, ProgressReader(declared.home)
+            self._declared, self._reader = declared, ProgressReader(declared.home, declared.stream.output_mode)
         return self._reader.read()
 
 

@@ -14,6 +14,7 @@ from sluice.home import StreamHome
 from sluice.local_disk import FileStat
 from sluice.monitoring import progress
 from sluice.monitoring.progress import Progress, ProgressReader, read_progress
+from sluice.sinks.contract import OutputMode
 from sluice.storage import Folder, Storage
 from sluice.watermarks import InputWatermark, Watermarks
 from tests.builders import NOW_MS, QUERY_ID, commit_bytes, make_checkpoint, put
@@ -151,6 +152,30 @@ class TestReadProgress:
         home.keep_watermarks(1, Watermarks(**kept, inputs=(clicks,)))
 
         assert read_progress(home).watermark_ms == NOW_MS
+
+    @pytest.mark.parametrize(
+        ("output_mode", "ran_with", "has_state", "has_passed"),
+        [
+            ("append", NOW_MS - 1, True, False),
+            ("update", NOW_MS - 1, True, False),
+            ("append", NOW_MS, True, True),
+            ("append", NOW_MS - 1, False, True),
+            ("complete", NOW_MS - 1, True, True),
+        ],
+    )
+    def test_what_the_watermark_has_made_due_is_waited_for(
+        self, home: StreamHome, output_mode: OutputMode, ran_with: int, *, has_state: bool, has_passed: bool
+    ) -> None:
+        """The batch that moves the watermark does not have the rows that it closes: the next one brings them."""
+        make_checkpoint(checkpoint(home), planned=3, watermark_ms=ran_with)
+        commit(home, 2, watermark_ms=NOW_MS)
+        if has_state:
+            (checkpoint(home) / "state" / "0").mkdir(parents=True)
+
+        seen = read_progress(home, output_mode)
+        assert seen.watermark_ms == NOW_MS
+        assert (seen.has_passed(NOW_MS), seen.has_passed(ran_with)) == (has_passed, True)
+        assert not seen.has_passed(NOW_MS + 1)
 
     def test_commits_that_vanish_are_an_error_that_passes(self, home: StreamHome) -> None:
         """Somebody deletes the checkpoint while it is read: the next look sees what is there."""
