@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,6 +167,25 @@ class TestBatchSensor:
         with pytest.raises(TaskDeferred) as deferred:
             execute(3)
         assert deferred.value.trigger.since["batch_id"] == 5
+
+    def test_a_first_look_that_fails_is_waited_for(self, stream_project: StreamProject) -> None:
+        """The disk was away: where the stream is when it is back is where the waiting begins."""
+        commits = Path(stream_project.home().checkpoint_location(1), "commits")
+        commits.mkdir(parents=True)
+        (commits / "4").symlink_to("nowhere")
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="wait", map_index=-1, max_tries=0, try_number=1)
+        context: Any = {"ti": ti, "task_state_store": StateStore()}
+        sensor = BatchSensor(task_id="wait", stream="events", project=str(stream_project.root))
+
+        with pytest.raises(TaskDeferred) as deferred:
+            sensor.execute(context)
+        trigger = deferred.value.trigger
+        assert trigger.since is None
+        (commits / "4").unlink()
+        commit(stream_project, 4)
+        assert trigger.met(trigger.look()) is None
+        commit(stream_project, 5)
+        assert trigger.met(trigger.look())["batch_id"] == 5
 
     def test_times_out(self, stream_project: StreamProject) -> None:
         """`timeout` holds in a worker; in the triggerer it is Airflow's, as the standalone test shows."""

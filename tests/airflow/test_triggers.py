@@ -25,7 +25,7 @@ from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.lag import LIMITS, LagTrigger
 from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger
 from sluice_airflow.triggers.stream import follow_progress, watched_streams
-from tests.builders import NOW, NOW_MS, QUERY_ID, offsets_bytes, put
+from tests.builders import NOW, NOW_MS, QUERY_ID, make_entry, make_source_log, offsets_bytes, put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -182,6 +182,22 @@ class TestLagTrigger:
 
         found = asyncio.run(scenario())["met"]
         assert (found["files"], found["bytes"]) == (1, 8)
+
+    def test_a_batch_under_way_is_no_end_of_a_backlog(self, stream_project: StreamProject) -> None:
+        """Its files are taken and in no table: its driver was killed, or a suite has stopped it."""
+        checkpoint = Path(stream_project.home().checkpoint_location(1))
+        stream_project.arrive(1, at=NOW)
+        entry = make_entry(stream_project.root / "in" / "0.json", 0)
+        make_source_log(checkpoint / "sources" / "0", [entry])
+        put(checkpoint / "metadata", f'{{"id":"{QUERY_ID}"}}')
+        put(checkpoint / "offsets" / "0", offsets_bytes('{"logOffset":0}'))
+        trigger = LagTrigger(stream="events", max_files=0, project=str(stream_project.root))
+        assert trigger.met(trigger.look()) is None
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, lambda: commit(stream_project, 0))
+
+        assert asyncio.run(scenario())["met"]["files"] == 0
 
     @pytest.mark.parametrize("limit", [{"max_bytes": 7}, {"max_age_seconds": 60.0}, {"max_files": 5, "max_bytes": 0}])
     def test_every_limit_counts(self, stream_project: StreamProject, limit: dict[str, Any]) -> None:

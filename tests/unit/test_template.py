@@ -65,6 +65,17 @@ def test_what_arrived_after_the_bound_is_told(tmp_path: Path) -> None:
     assert (plan.verdict, plan.reason) == ("skip", reason)
 
 
+def test_a_folder_by_way_of_one_that_is_not_there(tmp_path: Path) -> None:
+    """`new` would be made on the way, and `new/../shop` be the project that is there."""
+    create_project(tmp_path / "shop")
+    declaration = tmp_path / "shop" / "streams" / "visits.py"
+    declaration.write_text("# a user's own")
+
+    with pytest.raises(DeclarationError, match="the folder is not empty"):
+        create_project(tmp_path / "new" / ".." / "shop")
+    assert declaration.read_text() == "# a user's own"
+
+
 def test_files_are_the_users_own(tmp_path: Path) -> None:
     """Every file may be written, however the package was installed."""
     create_project(tmp_path)

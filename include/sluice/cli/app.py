@@ -32,7 +32,8 @@ app.command("runs")(overview.runs)
 app.command("lag")(overview.lag)
 app.command("explain")(engine.explain)
 app.command("state")(engine.state)
-app.command("diff")(engine.diff)
+# -1 is a batch there, and no option.
+app.command("diff", context_settings={"ignore_unknown_options": True})(engine.diff)
 app.command("serve")(serve.serve)
 
 quality_app = typer.Typer(

@@ -13,7 +13,7 @@ OptionalStreamName = Annotated[str | None, typer.Argument(metavar="[STREAM]", he
 ProjectFolder = Annotated[str | None, typer.Option("--project", help="The folder of sluice.toml, or one below it.")]
 AsJson = Annotated[bool, typer.Option("--json", callback=answer_in_json, help="Print one JSON document.")]
 Until = Annotated[str, typer.Option(help="Take only what arrived before this time (ISO 8601, UTC).")]
-ToVersion = Annotated[int | None, typer.Option(help="Delta sources: take versions up to this one.")]
+ToVersion = Annotated[int | None, typer.Option(min=0, help="Delta sources: take versions up to this one.")]
 MaxBatches = Annotated[int | None, typer.Option(min=1, help="The most data batches.")]
 StrategyName = Annotated[str | None, typer.Option("--strategy", metavar="exact|drain", help="How batches are decided.")]
 TriggerName = Annotated[

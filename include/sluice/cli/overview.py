@@ -151,6 +151,8 @@ def lag(
     columns = (*_units(lags.values()), "oldest", "age_seconds", "held_back", "unreadable")
     rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
     print_table(f"Lag of {stream}", ("source", *columns), rows)
+    for pending in {found["pending_batch"] for found in lags.values()} - {None}:
+        print(f"batch {pending} is planned and not committed: what it takes is not counted above")
 
 
 def _units(lags: Collection[Mapping[str, Any]]) -> tuple[str, ...]:

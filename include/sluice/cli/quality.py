@@ -57,7 +57,11 @@ def show_quality(
     if html is not None or data_docs is not None:
         report_damaged({error.where: error for error in damaged}.values())
         return
-    records, gate = judged_records(home, last, up_to=run_id, damaged=damaged), read_gate(home)
+    gate = read_gate(home)
+    if run_id is None:
+        records = judged_records(home, last, damaged=damaged)
+    else:
+        records = require_judged(home, last, run_id=run_id, damaged=damaged)
     if as_json:
         print_json(_quality_document(stream, gate, records))
         report_damaged(damaged)
@@ -77,8 +81,10 @@ def audit_quality(
     stream: StreamName,
     suite: Annotated[str | None, typer.Option(help="Another suite than the stream's.")] = None,
     where: Annotated[str | None, typer.Option(help="Only the rows that meet this, in Spark SQL.")] = None,
-    from_version: Annotated[int | None, typer.Option(help="Only what this version and later ones added.")] = None,
-    to_version: Annotated[int | None, typer.Option(help="The table as this version left it.")] = None,
+    from_version: Annotated[
+        int | None, typer.Option(min=0, help="Only what this version and later ones added.")
+    ] = None,
+    to_version: Annotated[int | None, typer.Option(min=0, help="The table as this version left it.")] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,6 +154,10 @@ def suggest_quality(
     if output is not None and output.exists():
         raise DeclarationError(
             "the file is there already", where=str(output), remedy="give a new one: what was edited is not written over"
+        )
+    if output is not None and not output.parent.is_dir():
+        raise DeclarationError(
+            "the folder is not there", where=str(output.parent), remedy="make it, or give another one"
         )
     loaded = find_project(project)
     with spark_log_aside(stream):

@@ -66,11 +66,18 @@ def quality_outcome(home: StreamHome) -> QualityOutcome | None:
                 run_id=record.run_id,
                 verdict=quality.verdict,
                 failed_checks=quality.failed_checks,
-                reaches=None if _may_have_left(record) else record.until or record.planned_at,
+                reaches=_reached(record),
                 skipped_until=checked.until if checked is not None else None,
                 released_by=quality.released_by,
             )
     return None
+
+
+def _reached(record: RunRecord) -> datetime | None:
+    """Before which moment everything was taken: at the latest when the run looked, however late its bound is."""
+    if _may_have_left(record):
+        return None
+    return record.planned_at if record.until is None else min(record.until, record.planned_at)
 
 
 def _may_have_left(record: RunRecord) -> bool:

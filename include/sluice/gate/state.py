@@ -230,6 +230,8 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     content = encode_document(msgspec.structs.replace(released, since=now))
     # It has no lease: a run may have opened another gate meanwhile, which this one must not close.
     if not home.storage.replace_if(home.gate_file(), content, lambda _: read_gate(home) == gate):
+        if not is_blocked:
+            _note_release(home, gate.run_id, None)
         raise RefusedError(
             Problem(
                 code="GATE_CHANGED",
@@ -242,8 +244,8 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     return gate if gate.state != "open" else msgspec.structs.replace(gate, failed=RECORD_GONE)
 
 
-def _note_release(home: StreamHome, run_id: str, released_by: str) -> None:
-    """Say in the record of a run whose rows have failed who lets the stream go on."""
+def _note_release(home: StreamHome, run_id: str, released_by: str | None) -> None:
+    """Say in the record of a run whose rows have failed who lets the stream go on; None takes it back."""
     records = RunRecords(home)
     record = records.read(run_id)
     if record is not None and record.quality is not None:

@@ -38,6 +38,8 @@ class SourceLag:
     """Why nothing is known of this source, if so."""
     set_aside: Amount = field(default_factory=dict)
     """What no run takes, because it looks like something that was read, under another name."""
+    pending_batch: int | None = None
+    """The batch that is planned and not committed: what it takes is not counted, and may not be in the sink."""
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The lag with its age in seconds."""
@@ -47,6 +49,7 @@ class SourceLag:
             "oldest": iso_millis(self.oldest_ms),
             "age_seconds": None if age is None else round(age, 3),
             "held_back": sum(self.set_aside.values()),
+            "pending_batch": self.pending_batch,
             "unreadable": self.unreadable,
         }
 
@@ -68,11 +71,18 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
 
 def source_lags(seen: Survey) -> dict[str, SourceLag]:
     """What waits in every source, by what was seen of them."""
+    pending = seen.checkpoint.planned_id if seen.checkpoint.is_pending else None
     lags = {
-        name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms, set_aside=found.set_aside)
+        name: SourceLag(
+            seen.stream.sources[name].waiting(found),
+            found.oldest_ms,
+            set_aside=found.set_aside,
+            pending_batch=pending,
+        )
         for name, found in seen.available.items()
     }
-    return lags | {name: SourceLag({}, unreadable=error.problem) for name, error in seen.unreadable.items()}
+    unreadable = seen.unreadable.items()
+    return lags | {name: SourceLag({}, unreadable=error.problem, pending_batch=pending) for name, error in unreadable}
 
 
 def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:

@@ -181,8 +181,10 @@ class Preparation:
     def _skip(self, seen: Survey, plan: Plan) -> RunRecord:
         """Note a skip, which leaves no record."""
         bound = self.wanted.request.limits.bound
-        until = None if bound.to_version is not None else bound.until or self.wanted.now
-        self.home.keep_skip(plan.reason, self.wanted.now, until=until)
+        now = self.wanted.now
+        # What arrives after the look was not looked at, however late the bound is.
+        until = None if bound.to_version is not None else min(bound.until or now, now)
+        self.home.keep_skip(plan.reason, now, until=until)
         skipped = self.open_record(seen, plan)
         if self.try_before is not None:
             # Planned, and then done by another run before it began.

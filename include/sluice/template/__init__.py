@@ -15,11 +15,14 @@ def create_project(folder: Path) -> None:
     Raises:
         DeclarationError: The folder has something in it, or can't be written.
     """
+    shown = str(folder)
+    # Made on the way, `new/../shop` would be a folder that is there.
+    folder = folder.resolve()
     in_the_way = next((place for place in (folder, *folder.parents) if place.exists() and not place.is_dir()), None)
     if in_the_way is not None:
         raise DeclarationError("a file is where the folder should be", where=str(in_the_way), remedy="name another one")
     if folder.exists() and any(folder.iterdir()):
-        raise DeclarationError("the folder is not empty", where=str(folder), remedy="name a new one")
+        raise DeclarationError("the folder is not empty", where=shown, remedy="name a new one")
     try:
         with importlib.resources.as_file(importlib.resources.files("sluice.template") / "project") as template:
             shutil.copytree(
@@ -33,5 +36,5 @@ def create_project(folder: Path) -> None:
         (folder / "gitignore").rename(folder / ".gitignore")
     except OSError as exc:
         raise DeclarationError(
-            f"the project can't be written: {exc}", where=str(folder), remedy="check the folder's permissions"
+            f"the project can't be written: {exc}", where=shown, remedy="check the folder's permissions"
         ) from exc

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError
-from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.run_keys import run_key
 from sluice_airflow.sensors.stream import StreamSensor
 from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger, as_since
@@ -15,11 +14,13 @@ from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger, as_
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from sluice.monitoring.progress import Progress
+
 
 class BatchSensor(StreamSensor):
     """Waits until a batch is committed: a certain one, or any since the task began.
 
-    Where the stream was when the task began is noted before anything is waited for, and kept over retries: a batch
+    Where the stream was when the task began is noted at the first look that succeeds, and kept over retries: a batch
     that was there already does not count, one that comes between two tries does.
 
     Returns `{"generation", "batch_id", "watermark"}` of the newest commit.
@@ -47,23 +48,19 @@ class BatchSensor(StreamSensor):
         """The trigger that waits for the same."""
         return BatchTrigger(stream=self.stream, batch_id=self.batch_id, since=self._since, project=self.project)
 
-    def execute(self, context: Context) -> Any:
-        """Note where the stream is, then wait."""
-        if self.batch_id is None:
-            with as_airflow_errors():
-                self._since = self._noted_start(context)
-        return super().execute(context)
-
-    def _noted_start(self, context: Context) -> dict[str, Any]:
-        """Where the stream was when the first try began."""
-        # A cleared task begins anew.
-        key = f"start-{run_key(context['ti'], self.retries or 0).generation}"
-        store = context["task_state_store"]
-        noted = store.get(key)
-        if not isinstance(noted, dict):
-            noted = as_since(self.trigger().look())
-            store.set(key, noted)
-        return noted
+    def looked(self, context: Context) -> Progress:
+        """How far the stream is; where the first look finds it is noted."""
+        seen = self.trigger().look()
+        if self.batch_id is None and self._since is None:
+            # A cleared task begins anew.
+            key = f"start-{run_key(context['ti'], self.retries or 0).generation}"
+            store = context["task_state_store"]
+            noted = store.get(key)
+            if not isinstance(noted, dict):
+                noted = as_since(seen)
+                store.set(key, noted)
+            self._since = noted
+        return seen
 
 
 class WatermarkSensor(StreamSensor):

@@ -76,15 +76,19 @@ class StreamSensor(BaseSensorOperator):
         timeout = timedelta(seconds=float(self.timeout))
         return self.defer(trigger=self.trigger(), method_name="execute_complete", timeout=timeout)
 
+    def looked(self, context: Context) -> Any:
+        """What is there now, for the trigger's condition."""
+        return self.trigger().look()
+
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Look once.
 
         Raises:
             AirflowFailException: Waiting would not help.
         """
-        trigger = self.trigger()
         try:
-            met = trigger.met(trigger.look())
+            seen = self.looked(context)
+            met = self.trigger().met(seen)
         except SluiceError as exc:
             if not exc.retryable:
                 raise airflow_error(str(exc), is_retryable=exc.retryable) from exc

@@ -60,8 +60,8 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         return look_at_lag(self.stream, self.project)
 
     def met(self, seen: dict[str, SourceLag]) -> dict[str, Any] | None:
-        """Whether the backlog is within the limits; what is not known is within none."""
-        if any(lag.unreadable is not None for lag in seen.values()):
+        """Whether the backlog is within the limits; what is not known is within none, nor is a batch under way."""
+        if any(lag.unreadable is not None or lag.pending_batch is not None for lag in seen.values()):
             return None
         now, limits = datetime.now(UTC), {unit: getattr(self, word) for unit, word in LIMITS.items()}
         limited = {unit for unit, limit in limits.items() if limit is not None}

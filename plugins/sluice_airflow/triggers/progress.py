@@ -30,7 +30,8 @@ class BatchTrigger(ProgressTrigger):
     Args:
         stream: The stream's name.
         batch_id: The batch; it, or a later one, must be committed. None for any that is newer than `since`.
-        since: Where the stream was when the waiting began, as `as_since` writes it.
+        since: Where the stream was when the waiting began, as `as_since` writes it; None where nobody could look by
+            then, and the first look counts.
         project: The folder of `sluice.toml`; Airflow's own project when not given.
     """
 
@@ -51,12 +52,13 @@ class BatchTrigger(ProgressTrigger):
     def met(self, seen: Progress) -> dict[str, Any] | None:
         """Whether the batch is there."""
         batch_id = _batch_id(self.batch_id)
+        if batch_id is not None:
+            return as_json(seen) if seen.batch_id is not None and seen.batch_id >= batch_id else None
+        if self.since is None:
+            self.since = as_since(seen)
         if seen.batch_id is None:
             return None
-        if batch_id is not None:
-            return as_json(seen) if seen.batch_id >= batch_id else None
-        since = self.since or {}
-        before = since.get("batch_id")
+        since, before = self.since, self.since.get("batch_id")
         if since.get("query_id") not in {None, seen.query_id}:
             raise DeclarationError(
                 "another checkpoint took the stream over while a new batch was waited for",

@@ -251,10 +251,12 @@ def test_a_held_stream_is_released(project: Path) -> None:
 def test_a_gate_that_a_run_has_opened_meanwhile(project: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
     """A release that stands still after its look at the gate does not write over what a run has put there since."""
     there = home(project)
+    failed = RunRecords(there).run_ids()[0]
+    held = msgspec.structs.replace(gate(state), run_id=failed)
     keep_gate(there, msgspec.structs.replace(gate("open"), run_id="another"))
     opened = read_gate(there)
     assert opened is not None
-    keep_gate(there, gate(state))
+    keep_gate(there, held)
     replace_if = Storage.replace_if
 
     def after_another(storage: Storage, location: str, *args: Any) -> bool:
@@ -268,8 +270,12 @@ def test_a_gate_that_a_run_has_opened_meanwhile(project: Path, monkeypatch: pyte
             release_gate(there, "ada", datetime.now(UTC))
 
     assert read_gate(there) == opened
+    judged = RunRecords(there).read(failed)
+    assert judged is not None
+    assert judged.quality is not None
+    assert judged.quality.released_by is None
     read_remedy(refused.value, "GATE_CHANGED", "look at it again")
-    keep_gate(there, gate(state))
+    keep_gate(there, held)
     assert release_gate(there, "ada", datetime.now(UTC)) is not None
     found = read_gate(there)
     assert (found is not None and found.released_by) == ("ada" if state == "blocked" else False)

@@ -55,6 +55,14 @@ def test_a_run_reaches_its_bound(home: StreamHome) -> None:
     assert not outcome(home).has_reached(NOW)
 
 
+def test_a_run_does_not_reach_what_is_yet_to_come(home: StreamHome) -> None:
+    """A bound in the future takes what is there, as no bound does: what arrives after the look is not judged."""
+    save(home, until=NOW + timedelta(days=3650))
+
+    assert outcome(home).reaches == NOW
+    assert not outcome(home).has_reached(NOW + timedelta(seconds=1))
+
+
 @pytest.mark.parametrize(
     ("batches", "kind", "limits", "reaches"),
     [

@@ -157,6 +157,7 @@ class TestLag:
             "oldest": "2026-01-01T00:00:30.000Z",
             "age_seconds": 3570.0,
             "held_back": 0,
+            "pending_batch": None,
             "unreadable": None,
         }
         assert (found["b"]["files"], found["b"]["bytes"], found["b"]["oldest"], found["b"]["age_seconds"]) == (

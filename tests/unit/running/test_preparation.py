@@ -94,6 +94,12 @@ class TestSkip:
             "until": "2026-01-01T00:00:05Z",
         }
 
+    def test_a_bound_in_the_future_is_reached_when_it_is_there(self, lab: Lab) -> None:
+        """What arrives after the look was not looked at."""
+        lab.prepare(until(10**9))
+        checked = json.loads((lab.home / "checked.json").read_bytes())
+        assert checked["until"][:19] == checked["checked_at"][:19] == "2026-01-01T01:00:00"
+
     def test_a_run_counts_anew(self, lab: Lab) -> None:
         """A run that does something forgets the skips before it."""
         lab.prepare()
