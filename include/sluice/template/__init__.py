@@ -15,12 +15,12 @@ def create_project(folder: Path) -> None:
     Raises:
         DeclarationError: The folder has something in it, or can't be written.
     """
-    shown = str(folder)
-    # Made on the way, `new/../shop` would be a folder that is there.
-    folder = folder.resolve()
     in_the_way = next((place for place in (folder, *folder.parents) if place.exists() and not place.is_dir()), None)
     if in_the_way is not None:
         raise DeclarationError("a file is where the folder should be", where=str(in_the_way), remedy="name another one")
+    shown = str(folder)
+    # Made on the way, `new/../shop` would be a folder that is there.
+    folder = folder.resolve()
     if folder.exists() and any(folder.iterdir()):
         raise DeclarationError("the folder is not empty", where=shown, remedy="name a new one")
     try:
