@@ -28,6 +28,8 @@ from sluice.spark.watermark_log import WatermarkLog
 from tests.kafka.topics import Kafka
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab
+from tests.spark.power_cuts import Cut
+from tests.spark.power_cuts import killed as power_cut
 from tests.spark.sink_operations import Killed, killed
 
 pytestmark = pytest.mark.spark
@@ -85,6 +87,36 @@ def test_records_that_go_while_they_are_read(
     kafka.send(topic, ["5"])
     (batch,) = lab.run(stream, Limits(strategy=strategy)).batches
     assert (ids(lab), batch.warnings) == ([0, 4, 5], ())
+
+
+def by_parity(orders: DataFrame) -> dict[str, DataFrame]:
+    found = numbers(orders)
+    return {"out": found.where("id % 2 = 0"), "odd": found.where("id % 2 = 1")}
+
+
+def test_records_that_go_once_a_batch_is_decided(lab: Lab, kafka: Kafka) -> None:
+    """One of two tables has its part, and the topic keeps nothing any more: the other gets what is staged for it."""
+    topic = kafka.topic()
+    kafka.send(topic, ["0", "1"])
+    read = {"orders": sources.kafka(kafka.bootstrap, topics=[topic])}
+    both = {name: sinks.delta(name) for name in ("out", "odd")}
+    stream = Stream(name="s", sources=read, transform=f"{__name__}:by_parity", sinks=both)
+    lab.run(stream)
+    kafka.send(topic, ["2", "3"])
+    power_cut(lab, stream, Cut("commit out"))
+    # Whoever had the lease is gone: of several sinks, none refuses a second writer.
+    (lab.root / "home" / "s" / "leases").rename(lab.root / "leases")
+    kafka.trim(topic, 0, 4)
+
+    plan = lab.plan(stream)
+    (batch,) = lab.run(stream).batches
+
+    assert (plan.verdict, [warning.is_blocking for warning in plan.warnings]) == ("resume", [False])
+    assert "decided and staged" in batch.warnings[0]
+    kafka.send(topic, ["4", "5"])
+    lab.run(stream)
+    assert ids(lab) == [0, 2, 4]
+    assert sorted(row["id"] for row in lab.table("odd").collect()) == [1, 3, 5]
 
 
 def twice(orders: DataFrame) -> DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError
@@ -167,6 +169,37 @@ def test_ignored_files_are_counted(truncated: Lab, strategy: Strategy) -> None:
     record = truncated.run(declared("parquet", ignore_corrupt_files=True), Limits(strategy=strategy))
     assert written(truncated) == [(0, 1, "a"), (2, 1, "a")]
     assert record.batches[0].unread_files == {"events": 1}
+
+
+SETTING = "spark.sql.files.ignoreCorruptFiles"
+
+
+@pytest.fixture
+def told(spark: SparkSession) -> Iterator[None]:
+    """A session that lets files pass, as one does that is opened with this setting."""
+    spark.conf.set(SETTING, "true")
+    yield
+    spark.conf.unset(SETTING)
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize("strategy", ["exact", "drain"])
+def test_files_that_a_setting_lets_pass_are_counted(truncated: Lab, strategy: Strategy) -> None:
+    """It is told as the option of its name is."""
+    record = truncated.run(replace(declared("parquet"), conf={SETTING: True}), Limits(strategy=strategy))
+    assert written(truncated) == [(0, 1, "a"), (2, 1, "a")]
+    assert record.batches[0].unread_files == {"events": 1}
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize(
+    ("options", "conf"),
+    [({"ignore_corrupt_files": False}, {SETTING: True}), ({}, None)],
+    ids=["overruled by an option", "not the stream's own"],
+)
+def test_a_setting_that_lets_no_file_pass(truncated: Lab, options: dict[str, Any], conf: Any) -> None:
+    with pytest.raises(BatchFailedError, match=r"1\.parquet"):
+        truncated.run(replace(declared("parquet", **options), conf=conf))
 
 
 def test_wrong_schema(lab: Lab) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -17,6 +18,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
 from sluice.interval import Interval
 from sluice.planning.planner import Limits
+from sluice.planning.triggers import triggered
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.spark.left_behind import forget_tables
@@ -54,7 +56,8 @@ def stream(transform: str = "dated", **options: Any) -> Stream:
         sources={"numbers": sources.delta("src", **options)},
         transform=f"{__name__}:{transform}",
         sink=sinks.delta("out"),
-        interval_column="day",
+        # Nobody backfills a change feed.
+        interval_column=None if "read_change_feed" in options else "day",
     )
 
 
@@ -222,3 +225,70 @@ def test_an_older_copy_of_what_was_planned_and_not_read(lab: Lab) -> None:
     lab.run(declared)
 
     assert numbers(lab) == [1, 2, 4]
+
+
+SPARK_DECIDES: dict[str, tuple[dict[str, Any], Limits]] = {
+    "change feed": ({"read_change_feed": True}, Limits()),
+    "event time order": ({"with_event_time_order": True}, Limits()),
+    "tracked schema": ({"schema_tracking_location": "home/numbers/generations/0001/schema"}, Limits()),
+    "drain": ({}, Limits(strategy="drain")),
+    "live": ({}, triggered(Limits(), "processing-time=200ms", "4s", names=("", ""))),
+}
+"""How Spark comes to decide the batches."""
+
+
+@pytest.mark.parametrize("how", ["change feed", "drain", "live", *rarely("event time order", "tracked schema")])
+def test_an_older_copy_of_what_spark_decided(lab: Lab, how: str) -> None:
+    """What Spark has read by itself is noted, also what came after the plan: other rows may bear its numbers."""
+    options, limits = SPARK_DECIDES[how]
+    source, copy = lab.root / "src", lab.root / "copy"
+    declared = stream("disturbed", **options)
+
+    def copy_and_add() -> None:
+        shutil.copytree(source, copy)
+        add(lab, 4)
+
+    feed = {"delta.enableChangeDataFeed": "true"} if how == "change feed" else None
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    write_deltalake(str(source), rows, configuration=feed)
+    add(lab, 2)
+    lab.run(declared, limits)
+    add(lab, 3)
+    MEANWHILE.append(copy_and_add)
+    lab.run(declared, limits)
+    assert numbers(lab) == [1, 2, 3, 4]
+    shutil.rmtree(source)
+    copy.rename(source)
+    forget_tables(lab.spark)
+
+    for number in (20, 30, 40):
+        add(lab, number)
+    assert getattr(lab.plan(declared, limits).problem, "code", None) == "SOURCE_TABLE_ROLLED_BACK"
+    with pytest.raises(RefusedError, match="which the checkpoint has read, is another one now"):
+        lab.run(declared, limits)
+
+
+def test_an_older_copy_of_what_a_release_before_has_read(lab: Lab) -> None:
+    """Where nothing is noted of what Spark has read, the next run notes it as it begins."""
+    source, copy = lab.root / "src", lab.root / "copy"
+    declared = stream(read_change_feed=True)
+    write_deltalake(
+        str(source),
+        pa.table({"n": pa.array([1], pa.int64())}),
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    shutil.copytree(source, copy)
+    add(lab, 2)
+    lab.run(declared)
+    home = lab.project.stream_home(lab.project.resolve(declared))
+    known = home.generation(1)
+    assert known is not None
+    assert known.marks
+    home.keep_generation(msgspec.structs.replace(known, marks={}))
+    lab.run(declared)
+    shutil.rmtree(source)
+    copy.rename(source)
+    forget_tables(lab.spark)
+    add(lab, 20)
+    add(lab, 30)
+    assert getattr(lab.plan(declared).problem, "code", None) == "SOURCE_TABLE_ROLLED_BACK"

@@ -7,8 +7,9 @@ import re
 import shutil
 from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -217,6 +218,57 @@ def test_killed_and_edited(lab: Lab, at: str) -> None:
     arrive(lab, 2, 8, 9)
     lab.run(declared())
     assert (ids(lab, "even"), ids(lab, "odd")) == (sorted([2, 8, *even]), sorted([1, 3, 9, *odd]))
+
+
+@pytest.mark.parametrize("kind", ["table", "files"])
+@pytest.mark.parametrize("at", ["behind the other sink", *rarely("decided", "behind the first sink")])
+def test_inputs_that_are_gone_once_it_is_decided(lab: Lab, at: str, kind: str) -> None:
+    """What is staged is all that the others lack: a source that was tidied up meanwhile keeps no sink from its rows."""
+    table = str(lab.root / "numbers")
+
+    def add(number: int, *ids: int) -> None:
+        if kind == "files":
+            arrive(lab, number, *ids)
+        else:
+            write_deltalake(table, pa.table({"id": pa.array(ids, pa.int64()), "v": ["x"] * len(ids)}), mode="append")
+
+    stream = declared(**({} if kind == "files" else {"sources": {"n": sources.delta("numbers")}}))
+    add(0, 1, 2, 3)
+    lab.run(stream)
+    add(1, 4, 5, 7)
+    killed(lab, stream, WRITES[at])
+    if kind == "files":
+        for file in (lab.root / "in").iterdir():
+            file.unlink()
+    else:
+        found = DeltaTable(table)
+        found.optimize.compact()
+        found.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    plan = lab.plan(stream)
+    assert (plan.verdict, [warning.code for warning in plan.warnings]) == ("resume", ["INPUT_GONE"])
+    (batch,) = lab.run(stream).batches
+    assert (batch.input_rows, batch.rows_by_sink) == (None, {"even": 1, "odd": 2})
+    assert "decided and staged" in batch.warnings[0]
+    add(2, 8, 9)
+    lab.run(stream)
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2, 4, 8], [1, 3, 5, 7, 9])
+
+
+def test_staged_rows_that_are_gone_with_the_inputs(lab: Lab) -> None:
+    """Nothing but what is staged has them any more: without it, the batch is not finished."""
+    arrive(lab, 0, 1, 2, 3)
+    killed(lab, declared(), WRITES["behind the other sink"])
+    (lab.root / "in" / "0000.json").unlink()
+    staged = next((lab.root / "home" / "s" / "staged").rglob("*.parquet"))
+    kept = staged.rename(lab.root / "kept")
+    with pytest.raises(RefusedError) as refused:
+        lab.run(declared())
+    assert refused.value.finding.code == "STAGED_ROWS_GONE"
+    assert not (lab.root / "even").exists()
+    kept.rename(staged)
+    lab.run(declared())
+    assert (ids(lab, "even"), ids(lab, "odd")) == ([2], [1, 3])
 
 
 @pytest.mark.parametrize("at", ["behind the other sink", *rarely("decided", "before the first sink")])

@@ -167,6 +167,25 @@ def test_what_was_decided_is_finished(split: Lab, changed: Stream, what: tuple[s
     assert ids(split) == GOOD + taken
 
 
+@pytest.mark.parametrize("changed", [stream(), stream(quality=None)], ids=["nothing", "suite taken out"])
+def test_inputs_that_are_gone_once_it_is_decided(split: Lab, changed: Stream) -> None:
+    """What is staged is all that the sink lacks, and the suite has measured it: the files are not needed any more."""
+    for file in (split.root / "land").iterdir():
+        file.unlink()
+    plan = split.plan(changed)
+    assert (plan.verdict, {warning.code for warning in plan.warnings}) == ("resume", {"INPUT_GONE"})
+
+    (batch,) = split.run(changed).batches
+
+    assert (ids(split), ids(split, "out_quarantine")) == (GOOD, REST)
+    assert (batch.input_rows, batch.output_rows, batch.quarantined_rows) == (None, 6, 2)
+    (warning,) = batch.warnings
+    assert "the batch's rows are decided and staged" in warning
+    write_numbers(split.root / "land", 1, first=4, rows=4)
+    split.run(stream())
+    assert ids(split) == [*GOOD, 16, 17, 18]
+
+
 def test_a_relaxed_rule_counts_from_the_next_batch_on(split: Lab) -> None:
     declare_suite(split, "warn")
 

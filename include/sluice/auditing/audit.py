@@ -298,7 +298,7 @@ class Audit:
 
     def _follow(self, decision: decided_batch.Decision, frame: DataFrame) -> None:
         """Finish a batch that was decided before."""
-        run_through(frame)
+        staged_batch.go_on_with_state(frame, self.home, self.record.generation)
         values = decision.values
         if not is_measured(self.plan, values):
             values = {**self._measure_staged(decision, frame.sparkSession), **values}

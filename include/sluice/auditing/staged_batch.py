@@ -18,6 +18,7 @@ from sluice.auditing.quarantine import (
     failed_expectations,
     quarantine_columns,
 )
+from sluice.checkpoint.state_store import has_state
 from sluice.errors import LeaseLostError, SluiceError
 from sluice.gate.decided_batch import (
     Decision,
@@ -142,6 +143,16 @@ def _refused(exc: Exception, table: SplittingSink, *, is_begun: bool) -> SluiceE
     return table.cause(str(exc)) or spark_failed(exc, where=table.location or "", consequence=consequence)
 
 
+def go_on_with_state(frame: DataFrame, home: StreamHome, generation: int) -> None:
+    """Compute a batch that is decided for its state, where there is one: nothing else needs its rows.
+
+    Raises:
+        StorageError: Whether there is one can't be told right now.
+    """
+    if has_state(home.checkpoint_location(generation), storage=home.storage):
+        run_through(frame)
+
+
 @dataclass
 class Followed:
     """A decided batch of a stream that has no suite any more: only its tables have yet to get it."""
@@ -154,7 +165,7 @@ class Followed:
 
     def write(self, frame: DataFrame, _batch_id: int) -> None:
         """Finish the batch, in the place of the sink's own stream writer."""
-        run_through(frame)
+        go_on_with_state(frame, self.home, self.generation)
         self.lease.check()
         publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, lease=self.lease)
 

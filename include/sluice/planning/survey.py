@@ -205,6 +205,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
                     before[name],
                     end,
                     is_in_sink=is_in_sink,
+                    is_decided=seen.is_decided,
                     has_state=is_counted and has_state(checkpoint.location, storage=home.storage),
                     changed=changed if is_counted else (),
                     storage=home.storage,

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,10 @@ from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, StorageError
 from sluice.gate.decided_batch import is_decided
 from sluice.home import SourceLine
-from sluice.local_disk import FileStat
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
+from sluice.running.batch_at_work import BatchAtWork
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.divided_batches import DividedBatches
 from sluice.running.due_timers import DueTimers
@@ -55,25 +55,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _KEPT = "spark.sql.streaming.minBatchesToRetain"
-
-
-@dataclass(frozen=True)
-class _AtWork:
-    """A batch that is logged, just before Spark runs it."""
-
-    batch: PlannedBatch
-    planned: OffsetFile
-    was_in_sink: bool
-    is_counted: bool
-    """Whether the rows that count are those of another try: the sink has them, or where they go is decided."""
-    is_read: bool
-    """Whether anything needs its rows."""
-    is_logged: bool
-    """Whether files of it were in a log before this run wrote any."""
-    taken: Sequence[str]
-    """The files that it must read."""
-    looks: Mapping[str, FileStat]
-    """How the files were that another try has logged."""
 
 
 class BatchRunner:
@@ -190,9 +171,10 @@ class BatchRunner:
     def _has_state(self) -> bool:
         return has_state(self._state.location, storage=self._storage)
 
-    def _is_read(self, *, was_in_sink: bool) -> bool:
-        """Whether anything needs the rows of a batch: a state and a suite do, also where the sink has them."""
-        return not was_in_sink or self._query.stream.quality is not None or self._has_state()
+    def _is_read(self, *, was_in_sink: bool, was_decided: bool) -> bool:
+        """Whether anything needs the rows of a batch: a state does always, a suite unless it has measured them."""
+        is_needed = not was_decided and (not was_in_sink or self._query.stream.quality is not None)
+        return is_needed or self._has_state()
 
     def run(self, batch: PlannedBatch) -> Iterator[BatchRecord]:
         """Run a planned batch; yields it once it is committed, also where rows of it turn out to be missing.
@@ -215,7 +197,8 @@ class BatchRunner:
         failure = self._look_back(work, query, report, warnings)
         if (known := self._watermarks.known) is not None and known.times_of(batch.batch_id) is not None:
             committed = replace(committed, next_watermark_ms=next_watermark_ms(self._state, known))
-        record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=work.was_in_sink)
+        told = {"was_in_sink": work.was_in_sink, "is_read": work.is_read}
+        record = self._record(batch.batch_id, batch.kind, committed, report, **told)
         yield msgspec.structs.replace(
             record,
             unread_files=self._logged.without_rows(batch.batch_id, report),
@@ -224,7 +207,7 @@ class BatchRunner:
         if failure is not None:
             raise failure
 
-    def _begin(self, batch: PlannedBatch, warnings: list[str]) -> _AtWork:
+    def _begin(self, batch: PlannedBatch, warnings: list[str]) -> BatchAtWork:
         """See to it that a batch is logged as it was planned, and that what it must read is there."""
         was_in_sink = self._sink_holds(batch.batch_id)
         was_decided = is_decided(self._home, self._generation.generation, batch.batch_id)
@@ -233,17 +216,16 @@ class BatchRunner:
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, was_decided=was_decided)
         else:
             warnings += self._write(batch)
-        is_counted = was_in_sink or was_decided
-        if not is_counted:
+        if not (is_counted := was_in_sink or was_decided):
             self._watermarks.forget_published(batch.batch_id)
         planned = self._logs.check_planned(batch)
-        is_read = self._is_read(was_in_sink=was_in_sink)
+        is_read = self._is_read(was_in_sink=was_in_sink, was_decided=was_decided)
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
-        return _AtWork(
+        return BatchAtWork(
             batch=batch,
             planned=planned,
             was_in_sink=was_in_sink,
-            is_counted=is_counted,
+            was_decided=was_decided,
             is_read=is_read,
             is_logged=is_logged,
             taken=self._files.taken(batch, self._state.source_logs) if is_read else (),
@@ -251,13 +233,13 @@ class BatchRunner:
         )
 
     def _look_back(
-        self, work: _AtWork, query: StreamingQuery, report: Report, warnings: list[str]
+        self, work: BatchAtWork, query: StreamingQuery, report: Report, warnings: list[str]
     ) -> BatchFailedError | None:
         """Compare what Spark did with what was planned, once the batch is committed; gives what it lacks."""
         batch, batch_id = work.batch, work.batch.batch_id
         if work.is_logged:
             # Spark may have planned it.
-            doubtful = () if work.is_read else self._logged.may_be_unread(batch_id)
+            doubtful = () if work.is_read or work.was_decided else self._logged.may_be_unread(batch_id)
             self._logged.keep_sizes(batch_id, doubtful)
             warnings += passed_over(batch_id, doubtful)
             warnings += changed_at_work(batch_id, self._logged.note_changed(batch_id, work.looks))
@@ -272,7 +254,7 @@ class BatchRunner:
             warnings += self._logs.surplus(batch, report)
         return failure
 
-    def _run_through(self, work: _AtWork) -> StreamingQuery:
+    def _run_through(self, work: BatchAtWork) -> StreamingQuery:
         """One start of Spark, which runs the batch that is logged.
 
         Raises:
@@ -301,7 +283,9 @@ class BatchRunner:
             raise committed_meanwhile(batch.batch_id, self._state.location)
         return self._files.as_planned(batch, taken)
 
-    def _keep_watermarks(self, query: StreamingQuery, work: _AtWork, reports: Mapping[int, Report]) -> Sequence[str]:
+    def _keep_watermarks(
+        self, query: StreamingQuery, work: BatchAtWork, reports: Mapping[int, Report]
+    ) -> Sequence[str]:
         """Count a committed batch in, before it counts for anything else; tells what is odd about it."""
         known, batch = self._watermarks.known, work.batch
         if known is None:
@@ -394,12 +378,13 @@ class BatchRunner:
                 position,
                 source.end,
                 is_in_sink=is_in_sink,
+                is_decided=was_decided,
                 has_state=is_kept,
                 changed=declared.read_otherwise(position, source.end, self._storage) if is_kept else (),
                 storage=self._storage,
             )
             problems += found
-            if not isinstance(declared, LoggingSource) or declared.ignores_missing:
+            if was_decided or not isinstance(declared, LoggingSource) or declared.ignores_missing:
                 unneeded += found
         if needed := [problem for problem in problems if problem.is_blocking]:
             raise RefusedError(needed[0])
@@ -425,22 +410,23 @@ class BatchRunner:
         return sink.state(self._generation.query_id, storage=self._storage).holds(batch_id)
 
     def _record(
-        self, batch_id: int, kind: str, committed: CommitFile, report: Report, *, was_in_sink: bool
+        self, batch_id: int, kind: str, committed: CommitFile, report: Report, *, was_in_sink: bool, is_read: bool
     ) -> BatchRecord:
         outcome = self._query.stream.sink.outcome(self._generation.query_id, batch_id, storage=self._storage)
         reported_rows = report.get("sink", {}).get("numOutputRows", -1)
-        observed = {} if was_in_sink else report.get("observedMetrics", {})
+        is_told = is_read and not was_in_sink
+        observed = report.get("observedMetrics", {}) if is_told else {}
         output_rows = outcome.output_rows if outcome else (reported_rows if reported_rows >= 0 else None)
         record = BatchRecord(
             batch_id=batch_id,
             kind=kind,
-            input_rows=None if was_in_sink else report.get("numInputRows"),
+            input_rows=report.get("numInputRows") if is_told else None,
             output_rows=output_rows,
             watermark=iso_millis(committed.next_watermark_ms) if committed.next_watermark_ms else None,
             duration_ms={name: int(value) for name, value in report.get("durationMs", {}).items()},
             observed={name: found for name, found in observed.items() if not name.startswith(SOURCE_METRICS)},
             malformed_rows=source_metric(observed, "malformed_rows"),
-            late_rows=None if was_in_sink else late_rows(report),
+            late_rows=late_rows(report) if is_told else None,
             state=kept_state(report),
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,

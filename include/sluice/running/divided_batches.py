@@ -34,7 +34,7 @@ from sluice.runs.record import BatchRecord
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import BatchSink, SinkBatch
 from sluice.spark.active_session import active
-from sluice.spark.query import Query, run_through, spark_failed
+from sluice.spark.query import Query, spark_failed
 from sluice.spark.staged_rows import read_staged_rows, row_of, write_staged_rows
 from sluice.spark.transform_call import call_for_sinks
 from sluice.storage import Storage
@@ -89,8 +89,6 @@ class DividedBatches:
         division = read_staged(self.known.home, self._generation, batch_id, Division)
         if division is None:
             division = self._decided(note, frame, batch_id)
-        else:
-            run_through(frame)
         self.lease.check()
         self._divisions[batch_id] = division
         self._publish(division, frame.sparkSession)

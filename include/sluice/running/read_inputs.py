@@ -6,10 +6,10 @@ has read that no plan has seen is noted then, so that a later run knows it from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,16 +17,18 @@ from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
 from sluice.home import Generation, SourceLine, lines_by_log
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.known_generation import KnownGeneration
-from sluice.sources.contract import ExpiringSource, Position
+from sluice.sources.contract import ExpiringSource, MarkedSource, Position
 from sluice.spark.progress import Report
 from sluice.stream import Stream
 
+_Source = TypeVar("_Source", bound=MarkedSource)
 
-class _Input(NamedTuple):
+
+class _Input(NamedTuple, Generic[_Source]):
     """What a batch reads of a source."""
 
     line: SourceLine
-    source: ExpiringSource
+    source: _Source
     start: str | None
     end: str
     number: int
@@ -89,32 +91,56 @@ class ReadInputs:
             self._note(found, mark)
         return told, None
 
-    def _inputs(self, batch_id: int) -> Iterator[_Input]:
+    def note_decided(self, batch_id: int) -> list[str]:
+        """Note what a committed batch has read that Spark alone has planned; tells what could not be noted.
+
+        The mark of its end holds for all before it: something else in its place has another newest part, too.
+        """
+        told: list[str] = []
+        every = self.stream.sources.items()
+        # Of the others, `told` has seen to it.
+        marked = {name: it for name, it in every if isinstance(it, MarkedSource) and not isinstance(it, ExpiringSource)}
+        for found in self._read_of(marked, batch_id):
+            try:
+                mark = found.source.mark(found.end, storage=self.known.home.storage)
+            except SluiceError as exc:
+                told.append(
+                    f"what tells source `{found.line.source}`, as batch {batch_id} has read it, from an older copy"
+                    f" could not be noted: {exc}"
+                )
+                continue
+            self._note(found, mark)
+        return told
+
+    def _inputs(self, batch_id: int) -> Iterator[_Input[ExpiringSource]]:
         expiring = {name: source for name, source in self.stream.sources.items() if isinstance(source, ExpiringSource)}
-        if not expiring:
+        return self._read_of(expiring, batch_id)
+
+    def _read_of(self, sources: Mapping[str, _Source], batch_id: int) -> Iterator[_Input[_Source]]:
+        if not sources:
             return
         starts, ends = self.logs.offsets(batch_id - 1), self.logs.offsets(batch_id)
         for number, (index, line) in enumerate(lines_by_log(self._lines).values()):
-            source, end = expiring.get(line.source), ends[index] if index < len(ends) else None
+            source, end = sources.get(line.source), ends[index] if index < len(ends) else None
             start = starts[index] if index < len(starts) else None
             if source is not None and end is not None and end != start:
                 yield _Input(line, source, start, end, number)
 
-    def _problems(self, found: _Input, rows: int | None) -> tuple[Problem, ...]:
+    def _problems(self, found: _Input[ExpiringSource], rows: int | None) -> tuple[Problem, ...]:
         position = self.position(found.line, found.start)
         return found.source.check_read(position, found.end, rows, storage=self.known.home.storage)
 
-    def _rows(self, found: _Input, report: Report) -> int | None:
+    def _rows(self, found: _Input[ExpiringSource], report: Report) -> int | None:
         """How many rows Spark has read; None where it does not tell, or counts some twice."""
         reported = report.get("sources", [])
         is_read_once = [line.source for line in self._lines].count(found.line.source) == 1
         return reported[found.number].get("numInputRows") if is_read_once and found.number < len(reported) else None
 
-    def _new_mark(self, found: _Input) -> str | None:
+    def _new_mark(self, found: _Input[ExpiringSource]) -> str | None:
         position = self.position(found.line, found.start)
         return found.source.mark_read(position, found.end, storage=self.known.home.storage)
 
-    def _note(self, found: _Input, mark: str | None) -> None:
+    def _note(self, found: _Input[Any], mark: str | None) -> None:
         if mark is not None:
             self.known.keep(partial(_with_mark, name=found.line.source, mark=mark))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from sluice.errors import StorageError
 from sluice.plan import Plan
-from sluice.planning.survey import Survey
-from sluice.sources.contract import MarkedSource
+from sluice.planning.survey import Survey, positions
+from sluice.sources.contract import ExpiringSource, MarkedSource
 from sluice.storage import Storage
 
 
@@ -15,6 +16,8 @@ def source_marks(
     seen: Survey, plan: Plan, before: Mapping[str, str], now: datetime, *, storage: Storage
 ) -> Mapping[str, str]:
     """By source, what it tells of what is planned to be read, and of what was read before; with what is noted already.
+
+    Of batches that Spark decides, `ReadInputs.note_decided` notes what they have read.
 
     Args:
         seen: What was seen when the run was planned.
@@ -24,15 +27,16 @@ def source_marks(
         storage: Where to look.
 
     Raises:
-        StorageError: A source can't be read right now.
+        StorageError: A source can't be read right now, and the plan did not leave that to Spark.
     """
     ranges = [item for batch in plan.batches for item in batch.sources.items()]
-    # The run may end before it has read all of them.
-    begun = {name: found.start for name, found in reversed(ranges)}
-    ended = {name: found.end for name, found in ranges}
     sources = {name: source for name, source in seen.stream.sources.items() if isinstance(source, MarkedSource)}
+    at = _read_before(seen, sources)
+    # The run may end before it has read all of them.
+    begun = at | {name: found.start for name, found in reversed(ranges)}
+    ended = at | {name: found.end for name, found in ranges}
     told = {
-        name: [sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset]
+        name: [_mark(seen, sources[name], name, offset, storage) for offset in (begun[name], end) if offset]
         for name, end in ended.items()
         # What was told when it was planned is of what was planned: since then, something else may have come.
         if name in sources and (name not in seen.available or seen.available[name].mark is None)
@@ -41,3 +45,22 @@ def source_marks(
     marks |= {name: found.mark for name, found in seen.available.items() if name in ended and found.mark is not None}
     now_noted = {name: sources[name].mark_after(before.get(name), mark, now) for name, mark in marks.items() if mark}
     return {**before, **now_noted}
+
+
+def _read_before(seen: Survey, sources: Mapping[str, MarkedSource]) -> dict[str, str | None]:
+    """How far the checkpoint has read them: nothing may be noted of what Spark has read by itself.
+
+    Not so what goes while it is read: that is noted batch by batch, and its marks have more than the newest offset.
+    """
+    found = positions(seen, seen.checkpoint.planned)
+    return {name: found[name].offset for name, source in sources.items() if not isinstance(source, ExpiringSource)}
+
+
+def _mark(seen: Survey, source: MarkedSource, name: str, offset: str, storage: Storage) -> str | None:
+    try:
+        return source.mark(offset, storage=storage)
+    except StorageError:
+        # A plan that goes on without having read the source leaves it to Spark.
+        if name in seen.unreadable:
+            return None
+        raise

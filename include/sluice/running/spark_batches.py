@@ -161,9 +161,11 @@ class SparkBatches(BatchRunner):
         read_otherwise, failure = self._inputs.told(batch_id, report)
         if failure is not None:
             files.failures.append(failure)
+        else:
+            read_otherwise += self._inputs.note_decided(batch_id)
         self._logged.keep_sizes(batch_id, files.doubtful)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
-        record = self._record(batch_id, kind, committed, report, was_in_sink=False)
+        record = self._record(batch_id, kind, committed, report, was_in_sink=False, is_read=True)
         yield msgspec.structs.replace(
             record,
             unread_files=self._logged.without_rows(batch_id, report),

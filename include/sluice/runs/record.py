@@ -169,7 +169,9 @@ def describe_quality(quality: QualityRecord) -> str:
 
 def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
-    rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
+    is_staged = batch.decided_by is not None and batch.input_rows is None
+    rows = "not read again" if is_staged else f"{_number(batch.input_rows)} rows in"
+    rows = "already in the sink" if batch.was_in_sink else rows
     out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
     out += "".join(f", {rows:,} into {name}" for name, rows in batch.rows_by_sink.items())
     out += f", {batch.quarantined_rows:,} quarantined" if batch.quarantined_rows else ""

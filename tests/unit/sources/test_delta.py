@@ -72,16 +72,29 @@ class TestDeclaration:
 
     def test_options(self, tmp_path: Path) -> None:
         """Further options of Delta's reader are Spark's, in its spelling; the path is one of the project's."""
-        source = sources.delta("lake/visits", fail_on_data_loss=False).resolved(str(tmp_path))
+        source = sources.delta("lake/visits", with_event_time_order=True).resolved(str(tmp_path))
 
-        assert source.options == {"failOnDataLoss": "false"}
+        assert source.options == {"withEventTimeOrder": "true"}
         assert source.location == f"{tmp_path}/lake/visits"
+
+    @pytest.mark.parametrize("name", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+    def test_a_setting_that_lets_spark_pass_over_files(self, name: str) -> None:
+        """Delta has no option against it, and nobody would count them."""
+        source = sources.delta("lake/visits")
+        with pytest.raises(DeclarationError, match=f"`spark.sql.files.{name}` is set") as refused:
+            source.check_settings({f"spark.sql.files.{name}": "TRUE"}, place="stream `s`, source `n`")
+        assert refused.value.where == "stream `s`, source `n`"
+        source.check_settings({f"spark.sql.files.{name}": "false"}, place="")
 
     @pytest.mark.parametrize(
         ("options", "remedy"),
         [
             ({"skip_change_comits": True}, "did you mean `skip_change_commits`?"),
             ({"read_change_fed": True}, "did you mean `read_change_feed`?"),
+            (
+                {"fail_on_data_loss": False},
+                "leave it out: a plan refuses versions that are gone (`INPUT_GONE`), and passes over none",
+            ),
             ({"max_offsets_per_batch": 0}, "give a whole number above 0, or leave it out"),
             ({"max_files_per_batch": -1}, "give a whole number above 0, or leave it out"),
             ({"max_bytes_per_batch": "1g"}, "give a whole number above 0, or leave it out"),

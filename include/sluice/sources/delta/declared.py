@@ -13,8 +13,17 @@ from sluice.sources.contract import parse_starting
 from sluice.sources.delta.source import DeltaSource
 from sluice.spark_options import spark_options
 
+
+def _never_lost(text: str) -> str | None:
+    """What is wrong with a value of `fail_on_data_loss`: a plan refuses versions that are gone, whatever Spark does."""
+    if text == "false":
+        return "leave it out: a plan refuses versions that are gone (`INPUT_GONE`), and passes over none"
+    return boolean(text)
+
+
 _OPTIONS = {
-    **dict.fromkeys(["failOnDataLoss", "readChangeFeed", "withEventTimeOrder"], boolean),
+    "failOnDataLoss": _never_lost,
+    **dict.fromkeys(["readChangeFeed", "withEventTimeOrder"], boolean),
     **dict.fromkeys(["excludeRegex", "schemaTrackingLocation"], any_text),
 }
 _ITS_OWN = (

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from sluice.declaration_checks import snake_case
 from sluice.delta_table import (
     Commit,
     DeltaLog,
     commit_file,
 )
-from sluice.errors import Problem
+from sluice.errors import DeclarationError, Problem
+from sluice.sources.files.observed_reading import passing_over
 
 _MOST_NAMES = 20
 """How many files a message names."""
+
+
+def check_reads_all(conf: Mapping[str, str], *, place: str) -> None:
+    """Refuse settings that let Spark pass over a table's files: Delta takes no option against them, and counts none.
+
+    Raises:
+        DeclarationError: One is set.
+    """
+    for option, value in passing_over(conf).items():
+        if value == "true":
+            raise DeclarationError(
+                f"`spark.sql.files.{option}` is set: of a Delta table, Spark would pass over files that are gone or"
+                " broken without a word",
+                where=place,
+                remedy=f"take it out; a source of files takes it as an option, `{snake_case(option)}`",
+            )
 
 
 def table_gone(path: str) -> Problem:

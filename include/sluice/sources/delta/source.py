@@ -50,6 +50,7 @@ from sluice.sources.delta.identity import check_identity, mark_of
 from sluice.sources.delta.offset import Offset, before_all, last_version, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
+    check_reads_all,
     excluded_rewritten,
     files_gone,
     not_append,
@@ -119,6 +120,9 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             # Spark would take it from the driver's folder.
             options[TRACKED] = spark_location(resolve_path(tracked, project_root, place=place))
         return replace(self, path=resolve_path(self.path, project_root, place=place), options=options)
+
+    def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
+        check_reads_all(conf, place=place)
 
     def under(self, conf: Mapping[str, str]) -> DeltaSource:
         return replace(self, settings=ReadSettings.of(conf))

@@ -19,7 +19,18 @@ _MARK = "__sluice_malformed"
 _NOTHING = "__sluice_nothing"
 """A column that no file has."""
 
+_PASSING_OVER = {name: f"spark.sql.files.{name}" for name in ("ignoreMissingFiles", "ignoreCorruptFiles")}
+"""The options that let Spark pass over files, with the settings that say it where an option does not."""
 _MARK_SETTING = "spark.sql.columnNameOfCorruptRecord"
+
+
+def passing_over(conf: Mapping[str, str]) -> dict[str, str]:
+    """What a stream's settings say of the files that Spark may pass over, as options of its reader.
+
+    A reader is given both: what else a session has been told, by whomever, then lets no file pass.
+    """
+    says = {name: conf.get(setting, "").strip().lower() == "true" for name, setting in _PASSING_OVER.items()}
+    return {name: "true" if is_set else "false" for name, is_set in says.items()}
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from sluice.sources.files.listing import (
     is_listed,
     list_files,
 )
-from sluice.sources.files.observed_reading import ObservedReading
+from sluice.sources.files.observed_reading import ObservedReading, passing_over
 from sluice.sources.files.refusals import (
     check_no_table,
     folder_is_no_column,
@@ -104,6 +104,8 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
     """The project's folder, which a glob below it may not leave through a link."""
     folders: Mapping[str, str] = field(default_factory=dict)
     """By column that is the names of folders, the type that a stream began with; see `with_folders`."""
+    settings: Mapping[str, str] = field(default_factory=lambda: passing_over({}), compare=False, repr=False)
+    """What the stream's settings say where an option does not; see `passing_over`."""
 
     @property
     def needs_jars(self) -> bool:
@@ -137,7 +139,15 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
 
     @property
     def ignores_missing(self) -> bool:
-        return self.options.get("ignoreMissingFiles") == "true"
+        return self._as_read["ignoreMissingFiles"] == "true"
+
+    @property
+    def _as_read(self) -> dict[str, str]:
+        """The options that Spark's reader is given."""
+        return {**self.settings, **self.options}
+
+    def under(self, conf: Mapping[str, str]) -> FilesSource:
+        return replace(self, settings=passing_over(conf))
 
     def resolved(self, project_root: str) -> FilesSource:
         path = resolve_path(self.path, project_root, place=f"sources.files({self.path!r})")
@@ -313,7 +323,7 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
     def _load_batch(
         self, spark: SparkSession, name: str, paths: Sequence[str], folders: Mapping[str, str]
     ) -> DataFrame:
-        reader = spark.read.format(self.format).options(**self.options)
+        reader = spark.read.format(self.format).options(**self._as_read)
         if self.schema is not None or folders:
             reader = reader.schema(self._reading(folders).columns)
         if self.recursive_file_lookup:
@@ -350,7 +360,7 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
         if self.schema is not None or folders:
             reader = reader.schema(self._reading(folders).columns)
         age = f"{self.max_file_age_ms}ms" if self.max_file_age_ms is not None else _FOR_EVER
-        reader = reader.option("maxFileAge", age).options(**self.options)
+        reader = reader.option("maxFileAge", age).options(**self._as_read)
         for option, value in (
             ("maxFilesPerTrigger", self.max_files_per_batch),
             ("maxBytesPerTrigger", self.max_bytes_per_batch),
@@ -378,7 +388,7 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
         return load_as_begun(load, files, self.folders, self.schema or _TEXT, self.path)
 
     def _reading(self, folders: Mapping[str, str]) -> ObservedReading:
-        return ObservedReading(self.format, self.schema or _TEXT, self.options, folders)
+        return ObservedReading(self.format, self.schema or _TEXT, self._as_read, folders)
 
     def _check_origin(self, log: SourceLog) -> None:
         """Refuse a log that belongs to another path: Spark would silently read everything again."""
