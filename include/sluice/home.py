@@ -12,6 +12,7 @@
 <home>/<stream>/stops/<run_id>.json       somebody wants the run ended
 <home>/<stream>/runs/<run_id>.json
 <home>/<stream>/summary.json              what lists tell of the newest runs; the records are the truth
+<home>/<stream>/told.json                 which runs the events of Airflow have told of
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
 <home>/<stream>/started.json              where its sources begin, from the first run on that was planned
@@ -403,6 +404,10 @@ class StreamHome:
     def summary_file(self) -> str:
         """Where it is kept what lists tell of the newest runs."""
         return join(self.location, "summary.json")
+
+    def told_file(self) -> str:
+        """Where it is kept which runs the events of Airflow have told of."""
+        return join(self.location, "told.json")
 
     def checked(self) -> Checked | None:
         """The last skip since the last run; None when there was none.
