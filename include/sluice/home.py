@@ -46,7 +46,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
-from sluice.generation_notes import DropsDuplicates, KeptState, KnownTimers, WrittenBatch
+from sluice.generation_notes import BegunRun, BegunWith, DropsDuplicates, KeptState, KnownTimers, WrittenBatch
 from sluice.locations import is_local, join, real_location
 from sluice.storage import Storage
 from sluice.taken_file_notes import TakenNotes
@@ -71,22 +71,6 @@ class SourceLine(msgspec.Struct, frozen=True):
     """The declared name; a source that the plan uses twice has two lines."""
     log: str
     """The folder below `sources/` that holds the source's own log, if it keeps one."""
-
-
-class BegunWith(msgspec.Struct, frozen=True):
-    """What a generation's batches were begun with, from one on."""
-
-    from_batch: int
-    declared: dict[str, str]
-    """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
-
-
-class BegunRun(msgspec.Struct, frozen=True):
-    """A try of a run that has begun to write a generation's batches."""
-
-    run_id: str
-    behind: int
-    """The newest batch that was committed then; -1 for none. Until the next one begins, those behind it are its own."""
 
 
 def lines_by_log(lines: Iterable[SourceLine]) -> dict[str, tuple[int, SourceLine]]:

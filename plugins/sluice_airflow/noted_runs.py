@@ -19,6 +19,7 @@ from sluice_airflow.run_keys import RunKey, run_key
 if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import Context
+    from sqlalchemy.orm import Session
 
 BY_AIRFLOW = "Airflow:"
 """How it begins who has asked a run to end, where that was a task, or somebody who ended the task."""
@@ -134,6 +135,18 @@ def noted_runs(ti: TaskInstance) -> NotedRuns | None:
         if shared is not None and ti.task_id in shared.runs:
             return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
     return None
+
+
+def noted_generations(dag_id: str, run_id: str, session: Session) -> dict[tuple[str, int], int]:
+    """By task and map index, the generation that a task of a DAG run has noted; as far as Airflow's database tells."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Kept
+    from sqlalchemy import select
+
+    wanted = select(Kept.task_id, Kept.map_index, Kept.value).where(
+        Kept.dag_id == dag_id, Kept.run_id == run_id, Kept.key == _KEY
+    )
+    noted = {(task_id, index): _read(json.loads(value)) for task_id, index, value in session.execute(wanted)}
+    return {place: found.generation for place, found in noted.items() if found is not None}
 
 
 def _tasks_together(ti: TaskInstance) -> Sequence[str]:

@@ -220,7 +220,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
 
     def _untold_try(self, home: StreamHome, earlier: Sequence[RunRecord]) -> RunRecord | None:
         """The newest run of the task before it was cleared, if it succeeded and its task did not live to tell."""
-        done = next((record for record in earlier if record.status == "succeeded"), None)
+        done = next((one for one in earlier if one.status == "succeeded" and one.interval is None), None)
         if not self.outlets or done is None or not is_untold(home, done):
             return None
         self.log.info("run %s was done before, and no event has told of it: this task does", done.run_id)
