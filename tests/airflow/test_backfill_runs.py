@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
@@ -20,6 +21,7 @@ from sluice.home import StreamHome
 from sluice.project import find_project
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.template import create_project
+from sluice_airflow.run_keys import parse_run_key
 from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, SCHEMA, FlightDays
 
@@ -56,6 +58,7 @@ def departures(flights):
         distance.cast("int").alias("distance"),
     )
 """
+_OF_THE_FIRST = "backfill__2026-01-01T00:00:00+00:00"
 _MILES, _KILOMETERS = 'F.col("distance")', 'F.round(F.col("distance") * 1.609344)'
 _DAGS = """
 from datetime import datetime, timedelta, timezone
@@ -217,6 +220,26 @@ def test_the_sample_can_be_backfilled(airflow: Backfilled, days: FlightDays) -> 
         if record.interval is not None and record.backfill is not None
     }
     assert replaced == {day: before[day] for day in (date(2026, 1, 1), date(2026, 1, 2))}
+
+
+def test_a_backfill_that_is_created_again_after_its_dag_run_was_deleted(airflow: Backfilled, days: FlightDays) -> None:
+    """Airflow gives the new DAG run the old one's name: it computes the rows anew all the same."""
+    airflow.live_run("visits")
+    rows, records = sample_rows(days), RunRecords(home_of(days, "visits"))
+    found = airflow.api("GET", "/dags/visits/dagRuns?run_type=backfill")["dag_runs"]
+    for run_id in (run["dag_run_id"] for run in found):
+        airflow.api("DELETE", f"/dags/visits/dagRuns/{quote(run_id, safe='')}")
+    earlier = set(records.run_ids())
+    for _ in range(2):
+        airflow.backfill("--from-date", "2026-01-01", "--to-date", "2026-01-01", dag_id="visits")
+        airflow.wait_for(lambda: airflow.states("visits") == {"success": 1}, "a run", 300)
+        airflow.api("DELETE", f"/dags/visits/dagRuns/{quote(_OF_THE_FIRST, safe='')}")
+
+    done = [record for record in records.newest(9) if record.run_id not in earlier]
+    keys = [parse_run_key(record.run_key) for record in done]
+    assert [key and key.run_id for key in keys] == [_OF_THE_FIRST, _OF_THE_FIRST]
+    assert [record.backfill and record.backfill.rows_written for record in done] == [rows[date(2026, 1, 1)]] * 2
+    assert sample_rows(days) == rows
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class RecordMark(msgspec.Struct, frozen=True, array_like=True):
 class Told(Document, frozen=True, kw_only=True):
     """What was told of."""
 
-    if_lost = "delete it: of the runs up to the newest one that succeeded, it counts as told then"
+    if_lost = "delete it: the runs up to the newest one that succeeded count as told then"
     up_to: str = ""
     """The id of a run: it counts as told, and so does every one with a smaller id."""
     runs: dict[str, RecordMark] = msgspec.field(default_factory=dict)
