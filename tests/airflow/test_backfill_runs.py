@@ -58,7 +58,6 @@ def departures(flights):
         distance.cast("int").alias("distance"),
     )
 """
-_OF_THE_FIRST = "backfill__2026-01-01T00:00:00+00:00"
 _MILES, _KILOMETERS = 'F.col("distance")', 'F.round(F.col("distance") * 1.609344)'
 _DAGS = """
 from datetime import datetime, timedelta, timezone
@@ -85,9 +84,9 @@ class Backfilled(Standalone):
                 break
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def is_quiet(self) -> bool:
+    def is_quiet(self, dag_id: str = "departures") -> bool:
         """Whether no backfill is under way."""
-        found = self.api("GET", "/backfills?dag_id=departures")["backfills"]
+        found = self.api("GET", f"/backfills?dag_id={dag_id}")["backfills"]
         return all(backfill["completed_at"] is not None for backfill in found)
 
     def live_run(self, dag_id: str = "departures") -> None:
@@ -102,6 +101,14 @@ class Backfilled(Standalone):
         """How many runs of backfills are in which state."""
         found = self.api("GET", f"/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
         return Counter(run["state"] for run in found)
+
+    def delete_backfills(self, dag_id: str) -> list[str]:
+        """Delete the DAG runs of a DAG's backfills; gives their names."""
+        found = self.api("GET", f"/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
+        names = [str(run["dag_run_id"]) for run in found]
+        for name in names:
+            self.api("DELETE", f"/dags/{dag_id}/dagRuns/{quote(name, safe='')}")
+        return names
 
     def logs(self, dag_id: str) -> str:
         """What the tasks of a DAG's backfills have logged."""
@@ -226,18 +233,20 @@ def test_a_backfill_that_is_created_again_after_its_dag_run_was_deleted(airflow:
     """Airflow gives the new DAG run the old one's name: it computes the rows anew all the same."""
     airflow.live_run("visits")
     rows, records = sample_rows(days), RunRecords(home_of(days, "visits"))
-    found = airflow.api("GET", "/dags/visits/dagRuns?run_type=backfill")["dag_runs"]
-    for run_id in (run["dag_run_id"] for run in found):
-        airflow.api("DELETE", f"/dags/visits/dagRuns/{quote(run_id, safe='')}")
+    airflow.wait_for(lambda: airflow.is_quiet("visits"), "the backfills before", 200)
+    airflow.delete_backfills("visits")
     earlier = set(records.run_ids())
+    names: list[str] = []
     for _ in range(2):
         airflow.backfill("--from-date", "2026-01-01", "--to-date", "2026-01-01", dag_id="visits")
-        airflow.wait_for(lambda: airflow.states("visits") == {"success": 1}, "a run", 300)
-        airflow.api("DELETE", f"/dags/visits/dagRuns/{quote(_OF_THE_FIRST, safe='')}")
+        airflow.wait_for(
+            lambda: airflow.states("visits") == {"success": 1} and airflow.is_quiet("visits"), "a run", 300
+        )
+        names += airflow.delete_backfills("visits")
 
     done = [record for record in records.newest(9) if record.run_id not in earlier]
     keys = [parse_run_key(record.run_key) for record in done]
-    assert [key and key.run_id for key in keys] == [_OF_THE_FIRST, _OF_THE_FIRST]
+    assert [key and key.run_id for key in keys] == names == [names[0]] * 2
     assert [record.backfill and record.backfill.rows_written for record in done] == [rows[date(2026, 1, 1)]] * 2
     assert sample_rows(days) == rows
 
