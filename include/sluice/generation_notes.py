@@ -63,3 +63,19 @@ class WrittenBatch(msgspec.Struct, frozen=True):
     """The table's: that which the batch made, or a later one."""
     identity: str | None = None
     """What tells the table from others, where it is not the sink."""
+
+
+class BegunWith(msgspec.Struct, frozen=True):
+    """What a generation's batches were begun with, from one on."""
+
+    from_batch: int
+    declared: dict[str, str]
+    """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
+
+
+class BegunRun(msgspec.Struct, frozen=True):
+    """A try of a run that has begun to write a generation's batches."""
+
+    run_id: str
+    behind: int
+    """The newest batch that was committed then; -1 for none. Until the next one begins, those behind it are its own."""

@@ -12,6 +12,7 @@
 <home>/<stream>/stops/<run_id>.json       somebody wants the run ended
 <home>/<stream>/runs/<run_id>.json
 <home>/<stream>/summary.json              what lists tell of the newest runs; the records are the truth
+<home>/<stream>/told.json                 which runs the events of Airflow have told of
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
 <home>/<stream>/started.json              where its sources begin, from the first run on that was planned
@@ -45,7 +46,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
-from sluice.generation_notes import DropsDuplicates, KeptState, KnownTimers, WrittenBatch
+from sluice.generation_notes import BegunRun, BegunWith, DropsDuplicates, KeptState, KnownTimers, WrittenBatch
 from sluice.locations import is_local, join, real_location
 from sluice.storage import Storage
 from sluice.taken_file_notes import TakenNotes
@@ -70,22 +71,6 @@ class SourceLine(msgspec.Struct, frozen=True):
     """The declared name; a source that the plan uses twice has two lines."""
     log: str
     """The folder below `sources/` that holds the source's own log, if it keeps one."""
-
-
-class BegunWith(msgspec.Struct, frozen=True):
-    """What a generation's batches were begun with, from one on."""
-
-    from_batch: int
-    declared: dict[str, str]
-    """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
-
-
-class BegunRun(msgspec.Struct, frozen=True):
-    """A try of a run that has begun to write a generation's batches."""
-
-    run_id: str
-    behind: int
-    """The newest batch that was committed then; -1 for none. Until the next one begins, those behind it are its own."""
 
 
 def lines_by_log(lines: Iterable[SourceLine]) -> dict[str, tuple[int, SourceLine]]:
@@ -403,6 +388,10 @@ class StreamHome:
     def summary_file(self) -> str:
         """Where it is kept what lists tell of the newest runs."""
         return join(self.location, "summary.json")
+
+    def told_file(self) -> str:
+        """Where it is kept which runs the events of Airflow have told of."""
+        return join(self.location, "told.json")
 
     def checked(self) -> Checked | None:
         """The last skip since the last run; None when there was none.

@@ -27,7 +27,7 @@ from sluice.monitoring.touched_partitions import Partition, touched_partitions
 from sluice.sinks.contract import ReadableSink
 from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project, project_for_others
-from sluice_airflow.unannounced_runs import untold_runs, written_versions
+from sluice_airflow.unannounced_runs import Untold, untold_runs, written_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,10 +126,10 @@ def outlets(stream: str | Stream, *, project: str | None = None) -> list[Asset]:
 
 def emit_events(
     context: Context, stream: Stream, record: RunRecord, *, home: StreamHome, project: str | None = None
-) -> None:
+) -> Untold | None:
     """Fill the events of a run that wrote; called before the task succeeds. Never fails a run.
 
-    They tell also of what the runs before it had written that did not succeed, for these have no event.
+    They tell also of what other runs had written of which no event has told.
 
     Args:
         context: The task's.
@@ -137,19 +137,36 @@ def emit_events(
         record: The record of the run.
         home: The stream's folder in the home.
         project: The folder of `sluice.toml`; Airflow's own project when not given.
+
+    Returns:
+        What they tell of beside the run; None where they lack their details.
     """
     try:
         untold = untold_runs(home, record)
-        partitions = _touched(stream, [*untold, record], home)
+        partitions = _touched(stream, [*untold.runs, record], home)
         events = context["outlet_events"]
-        events[stream_asset(stream, project=project)].extra = event_extra(record, partitions, untold)
+        events[stream_asset(stream, project=project)].extra = event_extra(record, partitions, untold.runs)
         if partitions:
             touched = events[partition_asset(stream, project=project)]
             touched.extra = {"run_id": record.run_id, "stream": record.stream}
             touched.add_partitions([key for key in map(partition_key, partitions) if _is_usable(key)])
+        return untold
     except Exception:
         # The rows are committed: an event without details is worse than one with them, and better than a failed run.
         logger.warning("the asset events of run %s lack their details", record.run_id, exc_info=True)
+        return None
+
+
+def told_outlet(given: Sequence[Any], stream: Stream, *, project: str | None = None) -> Asset | None:
+    """That of a task's outlets whose event tells of the stream's runs; None where none does.
+
+    Args:
+        given: The task's outlets.
+        stream: The stream.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+    """
+    uris = {outlet.uri for outlet in given if isinstance(outlet, Asset)}
+    return next((asset for asset in outlets(stream, project=project) if asset.uri in uris), None)
 
 
 def event_extra(record: RunRecord, partitions: Sequence[Partition], untold: Sequence[RunRecord] = ()) -> dict[str, Any]:
@@ -183,13 +200,10 @@ def _is_usable(key: str) -> bool:
 
 def _touched(stream: Stream, runs: Sequence[RunRecord], home: StreamHome) -> list[Partition]:
     """The partitions that a run touched, and the runs before it that have no event."""
-    columns, backfill = _columns(stream), runs[-1].backfill
+    columns = _columns(stream)
     if not columns or stream.sink.location is None:
         return []
-    versions = written_versions(stream, home, runs)
-    if backfill is not None and backfill.sink_version is not None:
-        versions.append(backfill.sink_version)
-    return touched_partitions(stream.sink.location, versions, columns, storage=home.storage)
+    return touched_partitions(stream.sink.location, written_versions(stream, home, runs), columns, storage=home.storage)
 
 
 def _columns(stream: Stream) -> tuple[str, ...]:

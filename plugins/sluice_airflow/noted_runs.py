@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,13 @@ from sluice_airflow.run_keys import RunKey, run_key
 if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import Context
+    from sqlalchemy.orm import Session
 
 BY_AIRFLOW = "Airflow:"
 """How it begins who has asked a run to end, where that was a task, or somebody who ended the task."""
 _KEY = "sluice_run"
+_SHARED = "sluice_runs"
+"""Under which a task tells those behind it which runs it has planned."""
 _TOGETHER = "RunTogetherOperator"
 """As Airflow's database calls the kind of a task."""
 _OPEN = {"planned", "running"}
@@ -35,13 +38,22 @@ class NotedRuns:
     project: str
     """The folder of `sluice.toml`, as the worker knows it."""
     runs: dict[str, str]
-    """By stream, the id of its run."""
+    """By stream, the id of its run; empty where the task has taken a key, and has yet to plan."""
     idle: list[str] = field(default_factory=list)
     """The streams that the task has planned, too, and that had nothing to do."""
+    left: list[str] = field(default_factory=list)
+    """The ids of the runs that it has planned, and left to the tasks of their streams."""
     generation: int = 0
     """That of the run key of the try that has noted this."""
     max_tries: int | None = None
     """What Airflow allowed that try's task then: only a clear changes it."""
+    first: int = 0
+    """The generation with which this life of the DAG run has begun: those before are of one that was deleted."""
+
+    @property
+    def planned(self) -> list[str]:
+        """The ids of all runs that it has planned."""
+        return [*self.runs.values(), *self.left]
 
     def end(self, requested_by: str) -> None:
         """Ask their driver to end those of them that are not over.
@@ -74,6 +86,22 @@ def forget_runs(context: Context) -> None:
     context["task_state_store"].delete(_KEY)
 
 
+def tell_runs(context: Context, run_ids: Iterable[str]) -> None:
+    """Tell the tasks behind this one which runs it has planned for them: what it notes, they can't read."""
+    context["ti"].xcom_push(key=_SHARED, value=list(run_ids))
+
+
+def told_runs(context: Context, task_ids: Iterable[str]) -> set[str]:
+    """The ids of the runs that the tasks before this one have planned for it, in this life of the DAG run.
+
+    Args:
+        context: The task's.
+        task_ids: The tasks before it.
+    """
+    told = (context["ti"].xcom_pull(task_ids=task_id, key=_SHARED) for task_id in task_ids)
+    return {run_id for run_ids in told if isinstance(run_ids, list) for run_id in run_ids}
+
+
 def runs_of_try(context: Context) -> NotedRuns | None:
     """What a try of a task in its worker has started before; None when nothing."""
     return _read(context["task_state_store"].get(_KEY))
@@ -100,13 +128,25 @@ def noted_runs(ti: TaskInstance) -> NotedRuns | None:
     A task of a stream that has started nothing may have its run done by the driver of the task before it.
     """
     own = _read_of(ti, ti.task_id, ti.map_index)
-    if own is not None:
+    if own is not None and own.runs:
         return own
     for task_id in _tasks_together(ti):
         shared = _read_of(ti, task_id, -1)
         if shared is not None and ti.task_id in shared.runs:
             return NotedRuns(shared.project, {ti.task_id: shared.runs[ti.task_id]})
     return None
+
+
+def noted_generations(dag_id: str, run_id: str, session: Session) -> dict[tuple[str, int], int]:
+    """By task and map index, the generation that a task of a DAG run has noted; as far as Airflow's database tells."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Kept
+    from sqlalchemy import select
+
+    wanted = select(Kept.task_id, Kept.map_index, Kept.value).where(
+        Kept.dag_id == dag_id, Kept.run_id == run_id, Kept.key == _KEY
+    )
+    noted = {(task_id, index): _read(json.loads(value)) for task_id, index, value in session.execute(wanted)}
+    return {place: found.generation for place, found in noted.items() if found is not None}
 
 
 def _tasks_together(ti: TaskInstance) -> Sequence[str]:

@@ -52,6 +52,13 @@ def conclude(record: RunRecord) -> dict[str, Any]:
     raise AirflowException(f"the driver of run {record.run_id} ended without a word; its log is above; a retry goes on")
 
 
+def has_written(record: RunRecord) -> bool:
+    """Whether a run that succeeded has committed a batch, or replaced rows."""
+    if record.interval is None:
+        return bool(record.batches)
+    return record.backfill is None or (record.backfill.rows_replaced, record.backfill.rows_written) != (0, 0)
+
+
 def summary(record: RunRecord) -> dict[str, Any]:
     """What downstream tasks, and consumers of the asset's event, may want to know of a run.
 

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from sluice_airflow.deadlines import StreamWatermark
-from sluice_airflow.listeners import drivers_pool, marked_tasks, stream_metrics
+from sluice_airflow.listeners import drivers_pool, marked_tasks, stream_metrics, told_events
 from sluice_airflow.slot_priority import LiveFirst
 
 _PREFIX = "sluice"
@@ -35,7 +35,7 @@ class SluicePlugin(AirflowPlugin):
     name = "sluice"
     deadline_references = [StreamWatermark]  # noqa: RUF012 - Airflow's base class wants it so
     priority_weight_strategies = [LiveFirst]  # noqa: RUF012 - Airflow's base class wants it so
-    listeners = [drivers_pool, marked_tasks, stream_metrics]  # noqa: RUF012 - Airflow's base class wants it so
+    listeners = [drivers_pool, marked_tasks, stream_metrics, told_events]  # noqa: RUF012 - Airflow's base class wants it so
     fastapi_apps = [  # noqa: RUF012 - Airflow's base class wants it so
         {"app": Pages(), "url_prefix": f"/{_PREFIX}", "name": "sluice"}
     ]

@@ -189,7 +189,11 @@ def _look(stream: str, what: str, look: Callable[[], T]) -> T | None:
 
 
 def _record(home: StreamHome, task_instance: Any) -> RunRecord | None:
-    return RunRecords(home).find(str(run_key(task_instance, task_instance.task.retries or 0)))
+    records, task = RunRecords(home), task_instance.task
+    if task.followed_run is not None:
+        return records.read(task.followed_run[1])
+    # One that has come to no run: what the tries before it have done counts.
+    return records.find(str(task.taken_key or run_key(task_instance, task.retries or 0)))
 
 
 def _watermark_delay(home: StreamHome, now: datetime) -> Measurement | None:

@@ -1,76 +1,199 @@
-"""What no event has told of: batches of the runs before one that succeeded, which had not.
+"""What no event has told of: what runs have written whose tasks did not succeed, or were not there to tell.
 
-A run that fails emits no event, and what it had committed is in the table all the same. The next run goes on behind
-it. So the event of a run that succeeded tells of those before it, too: back to the newest one that succeeded itself.
+A run that fails emits no event, and what it had committed is in the table all the same. So it is where the run succeeds
+and Airflow has ended its task, or lost it. The next run goes on behind it. So the event of a run tells of those before
+it, too, of which none has told. Which have, is kept in the home: once Airflow has the event, and not before.
 """
 
 from __future__ import annotations
 
 import logging
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sluice.errors import SluiceError
+from sluice.runs.backfill_names import application_of
 from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.told import RecordMark, Told, begin_told, keep_told, read_told, record_marks
+from sluice.sinks.replaceable import ReplaceableSink
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow.sdk import Asset
 
     from sluice.home import StreamHome
     from sluice.stream import Stream
 
 logger = logging.getLogger(__name__)
 
-_MOST_READ = 1000
-"""How many records are looked at: backfills, and runs of other generations, may lie between."""
+_OPEN = {"planned", "running"}
+_NEWEST_EVENTS = 50
+"""Among how many of an asset's newest events that of a task is looked for which has just succeeded."""
 
 
-def untold_runs(home: StreamHome, record: RunRecord) -> list[RunRecord]:
-    """The runs just before one that succeeded which no event told of, oldest first; none before a backfill.
+@dataclass(frozen=True)
+class Untold:
+    """What the event of a run has to tell of beside it."""
+
+    runs: list[RunRecord]
+    """Oldest first; none for a backfill, which tells of itself alone."""
+    marks: dict[str, RecordMark]
+    """The records of these runs, and of the run itself, as they are told of."""
+    begin: Told
+    """What counts as told where nobody has begun to keep it."""
+
+
+@dataclass(frozen=True)
+class Telling:
+    """The event of a task that is about to succeed."""
+
+    stream: Stream
+    home: StreamHome
+    asset: Asset
+    record: RunRecord
+    untold: Untold
+
+    def has_more(self) -> bool:
+        """Whether another run than its own has written something that it tells of.
+
+        Raises:
+            SluiceError: The home, or the sink, can't be read.
+        """
+        others = self.untold.runs
+        is_known = any(run.batches for run in others)
+        return is_known or bool(others and written_versions(self.stream, self.home, [*others, self.record]))
+
+    def keep(self) -> None:
+        """Keep what was told of, if Airflow has the event; else a later one tells of it.
+
+        Airflow takes no event of a task that a person has marked meanwhile, and lets its worker end all the same.
+
+        Raises:
+            SluiceError: The home can't be read or written.
+        """
+        from airflow.sdk.execution_time.context import InletEventsAccessor
+
+        events = InletEventsAccessor(asset_name=self.asset.name, asset_uri=self.asset.uri)
+        newest = events.ascending(False).limit(_NEWEST_EVENTS)  # noqa: FBT003 - Airflow's own signature
+        if any((event.extra or {}).get("run_id") == self.record.run_id for event in newest):
+            keep_told(self.home, self.untold.marks, self.untold.begin)
+        else:
+            logger.warning("Airflow has no event of run %s: that of a later run tells of it", self.record.run_id)
+
+
+def begin_telling(home: StreamHome) -> None:
+    """Begin to keep what was told of, before a run begins whose event may never be sent; no run fails for it."""
+    try:
+        if read_told(home) is None:
+            begin_told(home, _told_before(home, home.current_generation(), record_marks(home)))
+    except SluiceError:
+        logger.warning("what the events of %s tell of is not known", home.location, exc_info=True)
+
+
+def untold_runs(home: StreamHome, record: RunRecord) -> Untold:
+    """The runs of which no event has told, for that of a run that succeeded.
 
     Args:
         home: The stream's folder in the home.
         record: The run that succeeded.
 
     Raises:
-        StorageError: The home can't be read.
+        SluiceError: The home can't be read.
     """
+    marks, told = record_marks(home), read_told(home)
+    if told is None:
+        older = {run_id: mark for run_id, mark in marks.items() if run_id < record.run_id}
+        told = _told_before(home, record.generation, older)
     found: list[RunRecord] = []
+    own = {run_id: mark for run_id, mark in marks.items() if run_id == record.run_id}
     if record.interval is not None:
-        return found
-    records = RunRecords(home)
-    older = (run_id for run_id in records.run_ids() if run_id < record.run_id)
-    for run_id in islice(older, _MOST_READ):
-        try:
-            earlier = records.read(run_id)
-        except SluiceError:
-            logger.warning("the events of run %s can't tell what run %s wrote", record.run_id, run_id, exc_info=True)
-            continue
-        if earlier is None or earlier.interval is not None or earlier.generation != record.generation:
-            continue
-        if earlier.status == "succeeded" and not earlier.passed_later:
-            break
-        found.append(earlier)
-    return found[::-1]
+        return Untold(found, own, told)
+    others = {run_id: mark for run_id, mark in marks.items() if run_id not in own and not told.has(run_id, mark)}
+    for earlier in _read(home, others, record.generation):
+        if _may_have_written(earlier, record):
+            found.append(earlier)
+            own[earlier.run_id] = marks[earlier.run_id]
+    return Untold(found[::-1], own, told)
+
+
+def is_untold(home: StreamHome, record: RunRecord) -> bool:
+    """Whether it is known of a run that no event has told of it.
+
+    Raises:
+        SluiceError: The home can't be read.
+    """
+    told, mark = read_told(home), record_marks(home).get(record.run_id)
+    return told is not None and mark is not None and not told.has(record.run_id, mark)
 
 
 def written_versions(stream: Stream, home: StreamHome, runs: Sequence[RunRecord]) -> list[int]:
-    """The versions of the sink that successive runs made.
+    """The versions of the sink that runs made.
 
     Args:
         stream: The stream, with absolute locations.
         home: Its folder in the home.
-        runs: The runs, oldest first.
+        runs: The runs: those that no event has told of, oldest first, and the one that tells.
 
     Raises:
-        RefusedError: The plan of a run is damaged.
-        StorageError: The sink can't be read.
+        SluiceError: The home, or the sink, can't be read.
     """
-    versions = {batch.batch_id: batch.sink_version for run in runs for batch in run.batches}
-    untold = runs[:-1]
-    ids = set(versions) | {batch.batch_id for run in untold for batch in run.plan.batches}
+    live = [run for run in runs if run.interval is None]
+    versions = {batch.batch_id: batch.sink_version for run in live for batch in run.batches}
     # A driver that died may not have lived to record its last batch; the sink's own log has it.
-    for batch_id in sorted(set(range(min(ids), max(ids) + 1)) - set(versions)) if untold and ids else ():
+    for batch_id in sorted(_begun(home, [run for run in live if run is not runs[-1]], versions) - set(versions)):
         outcome = stream.sink.outcome(runs[-1].query_id or "", batch_id, storage=home.storage)
         versions[batch_id] = outcome.version if outcome is not None else None
-    return [version for version in versions.values() if version is not None]
+    replaced = [_replaced_version(stream, home, run) for run in runs if run.interval is not None]
+    return [version for version in (*versions.values(), *replaced) if version is not None]
+
+
+def _told_before(home: StreamHome, generation: int, marks: Mapping[str, RecordMark]) -> Told:
+    """What counts as told in a home where it was not kept: all up to the newest run that succeeded, and backfills."""
+    backfills: dict[str, RecordMark] = {}
+    for record in _read(home, marks, generation):
+        if record.status == "succeeded" and not record.passed_later:
+            if record.interval is None:
+                return Told(up_to=record.run_id, runs=backfills)
+            backfills[record.run_id] = marks[record.run_id]
+    return Told(runs=backfills)
+
+
+def _read(home: StreamHome, marks: Mapping[str, RecordMark], generation: int) -> Iterator[RunRecord]:
+    """The records of a generation, newest first; what can't be read of them is logged and left out."""
+    records = RunRecords(home)
+    for run_id in marks:
+        try:
+            record = records.read(run_id)
+        except SluiceError:
+            logger.warning("no event can tell what run %s wrote", run_id, exc_info=True)
+            continue
+        if record is not None and record.generation == generation:
+            yield record
+
+
+def _may_have_written(record: RunRecord, teller: RunRecord) -> bool:
+    if record.interval is not None:
+        return record.status not in _OPEN and record.backfill is not None
+    if record.run_id > teller.run_id and record.status in _OPEN:
+        # It may be at work.
+        return False
+    return record.status != "planned" or record.tries > 0
+
+
+def _begun(home: StreamHome, untold: Sequence[RunRecord], known: Mapping[int, object]) -> set[int]:
+    """The batches that runs may have written, by what was planned and by what is known of their generation."""
+    planned = {batch.batch_id for run in untold for batch in run.plan.batches}
+    generation = home.generation(untold[-1].generation) if untold else None
+    newest = max((*planned, *known), default=-1)
+    ranges = [] if generation is None else chain.from_iterable(generation.batches_of(run.run_id) for run in untold)
+    return planned.union(*(range(begun.start, min(begun.stop, newest + 1)) for begun in ranges))
+
+
+def _replaced_version(stream: Stream, home: StreamHome, run: RunRecord) -> int | None:
+    """The version that a backfill made; of one whose driver died, the sink's log knows it."""
+    if run.backfill is None or run.backfill.sink_version is not None or not isinstance(stream.sink, ReplaceableSink):
+        return run.backfill.sink_version if run.backfill is not None else None
+    found = stream.sink.find_replacement(application_of(run.run_id), run.backfill.version, storage=home.storage)
+    return found.version if found is not None else None

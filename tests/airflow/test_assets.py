@@ -16,11 +16,14 @@ from sluice import Stream, sinks
 from sluice.errors import UnknownStreamError
 from sluice.home import StreamHome
 from sluice.plan_document import BatchDocument, PlanDocument
-from sluice.runs.record import BatchRecord, RunRecord, RunRecords
+from sluice.runs.record import BackfillRecord, BatchRecord, RunRecord, RunRecords
 from sluice.runs.summary import RecordedInterval
+from sluice.runs.told import keep_told
 from sluice.storage import Storage
 from sluice_airflow import assets, timetables
+from sluice_airflow.unannounced_runs import begin_telling, untold_runs
 from tests.builders import NOW, QUERY_ID, commit_file, edit_commit, make_delta, make_stream
+from tests.golden_homes.unpacking import ARCHIVES, NAMES, unpack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -127,6 +130,69 @@ def test_an_event_tells_of_what_failed_runs_have_written(tmp_path: Path) -> None
 
     later = kept(tmp_path / "home", live_run(8, "succeeded", {4: 4}))
     assert emitted(stream, later, tmp_path / "home")[assets.partition_asset(stream)].partition_keys == {"4"}
+
+
+def test_an_event_tells_of_runs_that_succeeded_and_that_no_event_told_of(tmp_path: Path) -> None:
+    """Their tasks were ended, or lost. So it is with backfills, and with a run that has written more since then."""
+    table = make_delta(tmp_path / "t", [0], [1], [2], [3], [4], [5])
+    stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
+    home = StreamHome(str(tmp_path / "home"), Storage())
+    begin_telling(home)
+    told, retried = live_run(1, "succeeded", {0: 0}), live_run(2, "failed", {1: 1})
+    run = kept(tmp_path / "home", told, retried)
+    told_of = untold_runs(home, run)
+    assert [earlier.run_id for earlier in told_of.runs] == [told.run_id]
+    keep_told(home, told_of.marks, told_of.begin)
+    lost = live_run(3, "succeeded", {2: 2})
+    backfill = BackfillRecord(attempt=0, version=2, sink_version=3)
+    backfilled = live_run(4, "succeeded", {}, interval=RecordedInterval(NOW, NOW), backfill=backfill)
+    at_work = live_run(5, "running", {}, interval=RecordedInterval(NOW, NOW), backfill=backfill)
+    retried = live_run(2, "failed", {1: 1, 3: 4})
+    planned = live_run(6, "planned", {}, tries=0)
+    run = kept(tmp_path / "home", lost, backfilled, at_work, retried, planned, live_run(7, "succeeded", {4: 5}))
+
+    events = emitted(stream, run, tmp_path / "home")
+
+    extra = events[assets.stream_asset(stream)].extra
+    assert extra["since_runs"] == [retried.run_id, lost.run_id, backfilled.run_id]
+    assert extra["partitions"] == ["1", "2", "3", "4", "5"]
+
+
+def test_what_was_not_kept_counts_as_told_up_to_the_newest_success(tmp_path: Path) -> None:
+    """Homes from before it was kept: what succeeded is not told again, what failed since then is told."""
+    stream = make_stream(sink=sinks.delta(str(make_delta(tmp_path / "t", [0], [1], [2])), partition_by=["part"]))
+    before, told = live_run(1, "failed", {0: 0}), live_run(2, "succeeded", {1: 1})
+    backfilled = live_run(3, "succeeded", {}, interval=RecordedInterval(NOW, NOW))
+    failed = live_run(4, "failed", {2: 2})
+    kept(tmp_path / "home", before, told, backfilled, failed)
+    begin_telling(StreamHome(str(tmp_path / "home"), Storage()))
+    run = kept(tmp_path / "home", live_run(5, "succeeded", {}))
+
+    extra = emitted(stream, run, tmp_path / "home")[assets.stream_asset(stream)].extra
+
+    assert (extra["since_runs"], extra["partitions"]) == ([failed.run_id], ["2"])
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=NAMES)
+def test_homes_that_are_there_are_not_told_all_over_again(archive: Path, tmp_path: Path) -> None:
+    """Of a home as an earlier version left it, the first event tells of no run that succeeded."""
+    golden = unpack(archive, tmp_path)
+    home = StreamHome(str(golden.root / "var" / "sluice" / "numbers"), Storage())
+    begin_telling(home)
+    run = live_run(1, "succeeded", {}, run_id="29990131T120000000Z-0f1e2d3c", generation=home.current_generation())
+
+    assert [earlier.run_id for earlier in untold_runs(home, run).runs if earlier.status == "succeeded"] == []
+
+
+def test_what_was_told_of_and_can_not_be_read_fails_no_run(tmp_path: Path) -> None:
+    """The event goes out without details then, which the next one that can be made has."""
+    stream, home = make_stream(sink=sinks.noop()), StreamHome(str(tmp_path / "home"), Storage())
+    run = kept(tmp_path / "home", live_run(1, "succeeded", {0: 0}))
+    Path(home.told_file()).write_text("{")
+
+    begin_telling(home)
+
+    assert not emitted(stream, run, tmp_path / "home")[assets.stream_asset(stream)].extra
 
 
 @pytest.mark.parametrize("how", [{"status": "failed"}, {"status": "succeeded", "passed_later": True}])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
@@ -20,6 +21,7 @@ from sluice.home import StreamHome
 from sluice.project import find_project
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.template import create_project
+from sluice_airflow.run_keys import parse_run_key
 from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, SCHEMA, FlightDays
 
@@ -82,9 +84,9 @@ class Backfilled(Standalone):
                 break
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def is_quiet(self) -> bool:
+    def is_quiet(self, dag_id: str = "departures") -> bool:
         """Whether no backfill is under way."""
-        found = self.api("GET", "/backfills?dag_id=departures")["backfills"]
+        found = self.api("GET", f"/backfills?dag_id={dag_id}")["backfills"]
         return all(backfill["completed_at"] is not None for backfill in found)
 
     def live_run(self, dag_id: str = "departures") -> None:
@@ -99,6 +101,14 @@ class Backfilled(Standalone):
         """How many runs of backfills are in which state."""
         found = self.api("GET", f"/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
         return Counter(run["state"] for run in found)
+
+    def delete_backfills(self, dag_id: str) -> list[str]:
+        """Delete the DAG runs of a DAG's backfills; gives their names."""
+        found = self.api("GET", f"/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
+        names = [str(run["dag_run_id"]) for run in found]
+        for name in names:
+            self.api("DELETE", f"/dags/{dag_id}/dagRuns/{quote(name, safe='')}")
+        return names
 
     def logs(self, dag_id: str) -> str:
         """What the tasks of a DAG's backfills have logged."""
@@ -217,6 +227,28 @@ def test_the_sample_can_be_backfilled(airflow: Backfilled, days: FlightDays) -> 
         if record.interval is not None and record.backfill is not None
     }
     assert replaced == {day: before[day] for day in (date(2026, 1, 1), date(2026, 1, 2))}
+
+
+def test_a_backfill_that_is_created_again_after_its_dag_run_was_deleted(airflow: Backfilled, days: FlightDays) -> None:
+    """Airflow gives the new DAG run the old one's name: it computes the rows anew all the same."""
+    airflow.live_run("visits")
+    rows, records = sample_rows(days), RunRecords(home_of(days, "visits"))
+    airflow.wait_for(lambda: airflow.is_quiet("visits"), "the backfills before", 200)
+    airflow.delete_backfills("visits")
+    earlier = set(records.run_ids())
+    names: list[str] = []
+    for _ in range(2):
+        airflow.backfill("--from-date", "2026-01-01", "--to-date", "2026-01-01", dag_id="visits")
+        airflow.wait_for(
+            lambda: airflow.states("visits") == {"success": 1} and airflow.is_quiet("visits"), "a run", 300
+        )
+        names += airflow.delete_backfills("visits")
+
+    done = [record for record in records.newest(9) if record.run_id not in earlier]
+    keys = [parse_run_key(record.run_key) for record in done]
+    assert [key and key.run_id for key in keys] == names == [names[0]] * 2
+    assert [record.backfill and record.backfill.rows_written for record in done] == [rows[date(2026, 1, 1)]] * 2
+    assert sample_rows(days) == rows
 
 
 @pytest.mark.parametrize(

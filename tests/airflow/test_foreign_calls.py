@@ -26,6 +26,7 @@ from sluice_airflow import triggers
 from sluice_airflow.plugin import SluicePlugin
 from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.stream import watched_streams
+from sluice_airflow.unannounced_runs import Telling
 from tests.builders import put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -59,6 +60,7 @@ HOOKS = {
         ("stream_metrics", f"on_task_instance_{state}"): "sluice_airflow.run_metrics.send_metrics"
         for state in ("success", "skipped", "failed")
     },
+    ("told_events", "on_task_instance_success"): "sluice_airflow.unannounced_runs.Telling.keep",
 }
 """What each calls that reaches other people's code."""
 ROUTES = {
@@ -168,8 +170,9 @@ def test_a_trigger(ending: list[str], name: str) -> None:
 def test_a_listener(ending: list[str], place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow goes on with what it told of."""
     monkeypatch.setattr(HOOKS[place], builtins.end_here)  # type: ignore[attr-defined]
-    operator = type("Operator", (), {"__module__": "sluice_airflow.operators.run_stream"})()
+    operator: Any = type("Operator", (), {"__module__": "sluice_airflow.operators.run_stream"})()
     task = SimpleNamespace(task=operator, state="failed", dag_id="d", run_id="r", task_id="t", map_index=-1)
+    operator.telling = object.__new__(Telling)
     hook = hooks()[place]
     given = {"component": type("Job", (), {})(), "previous_state": None, "task_instance": task}
 

@@ -398,7 +398,13 @@ def test_dag_files_need_no_pyspark() -> None:
 
 def _context(run_type: str = "manual") -> Any:
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="events", map_index=-1, max_tries=0, try_number=1)
-    return {"ti": ti, "dag_run": SimpleNamespace(run_type=run_type), "task_state_store": {}}
+    return {"ti": ti, "dag_run": SimpleNamespace(run_type=run_type), "task_state_store": _Store()}
+
+
+class _Store(dict[str, Any]):
+    """What Airflow keeps for the tries of a task."""
+
+    set = dict.__setitem__
 
 
 def _state(run: Any, task_id: str) -> Any:

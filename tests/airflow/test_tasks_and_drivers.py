@@ -90,11 +90,14 @@ def operator(project: StreamProject, **arguments: Any) -> RunStreamOperator:
 
 
 def context(*, generation: int = 0) -> Any:
+    """What the next try gets: of the task as it is, or as it was cleared. The try before has noted its run's key."""
     ti = SimpleNamespace(
         dag_id="d", run_id="r", task_id="events", map_index=-1, max_tries=generation, start_date=START,
         try_number=generation + 1,
     )  # fmt: skip
-    return {"ti": ti, "dag_run": SimpleNamespace(run_type="manual"), "task_state_store": _Store()}
+    store, before = _Store(), max(0, generation - 1)
+    store["sluice_run"] = {"project": "", "runs": {}, "generation": before, "max_tries": before}
+    return {"ti": ti, "dag_run": SimpleNamespace(run_type="manual"), "task_state_store": store}
 
 
 class _Store(dict[str, Any]):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -95,8 +95,21 @@ def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> C
 @pytest.fixture
 def several(stream_project: StreamProject) -> StreamProject:
     """One file has arrived, which `events` and `failing` read, and `hourly` after `events`."""
+    Ti.pushed.clear()
     make_several(stream_project).arrive(1, at=START - timedelta(hours=1))
     return stream_project
+
+
+class Ti(SimpleNamespace):
+    """A task instance in its worker, with what Airflow keeps for the tasks behind it."""
+
+    pushed: ClassVar[dict[tuple[str, str], Any]] = {}
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed[self.task_id, key] = value
+
+    def xcom_pull(self, *, task_ids: str, key: str) -> Any:
+        return self.pushed.get((task_ids, key))
 
 
 class Store(dict[str, Any]):
@@ -111,7 +124,7 @@ class Store(dict[str, Any]):
 def context(
     task_id: str = "together", *, generation: int = 0, try_number: int | None = None, run_type: str = "manual"
 ) -> Any:
-    ti = SimpleNamespace(
+    ti = Ti(
         dag_id="d", run_id="r", task_id=task_id, map_index=-1, max_tries=generation, start_date=START,
         try_number=try_number or generation + 1,
     )  # fmt: skip
@@ -123,6 +136,8 @@ def before(project: StreamProject, streams: Sequence[str] = ALL, **arguments: An
     with DAG("d", schedule=None):
         task = RunTogetherOperator(task_id="together", streams=streams, project=str(project.root), **given)
         behind = {name: own(project, name) for name in streams}
+        for one in behind.values():
+            one.upstream_task_ids.clear()
         task >> list(behind.values())
         if {"events", "hourly"} <= behind.keys():
             behind["events"] >> behind["hourly"]
@@ -131,7 +146,9 @@ def before(project: StreamProject, streams: Sequence[str] = ALL, **arguments: An
 
 def own(project: StreamProject, stream: str) -> RunStreamOperator:
     given: Any = {"until": "2026-01-01", "retries": 0, "conn_id": "nowhere", "project": str(project.root)}
-    return RunStreamOperator(task_id=stream, stream=stream, **given)
+    task = RunStreamOperator(task_id=stream, stream=stream, **given)
+    task.upstream_task_ids.add("together")
+    return task
 
 
 def do(project: StreamProject, stream: str, status: Any, **fields: Any) -> RunRecord:

@@ -48,7 +48,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 AIRFLOW_ROOMS: tuple[tuple[str, ...], ...] = (
     (
         "arguments", "deferring", "noted_runs", "openlineage_provider", "outcomes", "projects", "rendered", "run_keys",
-        "run_metrics", "slot_priority", "submission", "time_limit", "unannounced_runs",
+        "run_metrics", "slot_priority", "submission", "taken_keys", "time_limit", "unannounced_runs",
     ),
     ("listeners",),
     ("triggers",),

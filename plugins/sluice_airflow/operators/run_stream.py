@@ -29,18 +29,20 @@ from sluice.spark.shown_log import words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.arguments import check_task_arguments, check_trigger, wanted_until
-from sluice_airflow.assets import emit_events
+from sluice_airflow.assets import emit_events, told_outlet
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, key_of_try, note_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
-from sluice_airflow.outcomes import as_airflow_errors, conclude
+from sluice_airflow.outcomes import as_airflow_errors, conclude, has_written
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import limits_of
 from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch
+from sluice_airflow.taken_keys import TakenKey, take_key
 from sluice_airflow.triggers.lease import LeaseTrigger
 from sluice_airflow.triggers.run import RunTrigger
+from sluice_airflow.unannounced_runs import Telling, begin_telling, is_untold
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -99,6 +101,10 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     """Why no run of a backfill may begin: `stream_dag` tells all of its tasks if one of its streams can't take part."""
     _following: tuple[StreamHome, str] | None = None
     """The run that this task has begun to follow."""
+    taken_key: RunKey | None = None
+    """The key of its run, once it has taken one."""
+    telling: Telling | None = None
+    """Its event, once the task is about to succeed."""
 
     def __init__(
         self,
@@ -138,6 +144,8 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             AirflowFailException: It failed, and trying again would not help.
             AirflowException: It failed; a retry may succeed.
         """
+        if is_backfill(context) and self.backfill_obstacle is not None:
+            raise AirflowFailException(self.backfill_obstacle)
         with as_airflow_errors(), lineage_of_task(context, self):
             project = task_project(self.project)
             while True:
@@ -150,33 +158,43 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         stream = project.stream(self.stream)
         home = project.stream_home(stream)
         records, drivers = RunRecords(home), Drivers(home)
-        key = _free_key(records, key_of_try(context, self.retries or 0), context)
-        cleared = _cleared(records, key)
-        self._end_what_was_cleared(drivers, cleared)
-        if (record := records.find(str(key))) is not None:
+        taken = take_key(
+            context,
+            records,
+            project=project.root,
+            retries=self.retries or 0,
+            interval=_recorded_interval(context),
+            before=self.upstream_task_ids,
+        )
+        self.taken_key, earlier = taken.key, taken.earlier(records)
+        self._end_what_was_cleared(drivers, earlier)
+        if (record := records.find(str(taken.key))) is not None:
             # One that was asked to end ends as stopped: so would who followed it.
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
             record = records.read(record.run_id)
         if record is not None and drivers.is_running(record, datetime.now(UTC)):
             self.log.info("run %s is still at work: re-attached to it", record.run_id)
-            self._note(context, project, record, key)
+            self._note(context, project, record, taken)
             return self._follow(context, project, home, record)
         if record is not None and self._is_done_together(context, drivers, record):
-            self._note(context, project, record, key)
+            self._note(context, project, record, taken)
             return self._conclude_together(context, project, home, record)
         if record is not None and record.status == "stopped" and record.tries == 0:
             # Before it had begun: there is nothing to go on with, nor a bound to keep.
             records.forget(record.run_id)
         elif record is not None:
             self._show_log_of_lost_try(context, project, drivers, record)
-        request = self._request(stream, context, str(key), cleared)
-        record = _prepare(project, request)
+        cleared = [one for one in earlier if taken.is_of_this_life(one)]
+        request = self._request(stream, context, str(taken.key), cleared)
+        record = self._prepare(project, request, home, earlier)
         if record.status != "planned":
             return self._conclude(context, project, record)
         self.log.info("run %s: %s", record.run_id, record.plan.reason)
         self._name_downstream(record)
         try:
-            self._note(context, project, record, key)
+            self._note(context, project, record, taken)
+            if self.outlets:
+                begin_telling(home)
             self.check_alive()
             driver = launch(project, request, record.run_id, self.conn_id)
         except BaseException:
@@ -186,9 +204,27 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
         return self._follow(context, project, home, record)
 
-    def _note(self, context: Context, project: Project, record: RunRecord, key: RunKey) -> None:
+    def _note(self, context: Context, project: Project, record: RunRecord, taken: TakenKey) -> None:
         """Note which run the task tells of, for a later try of it, whatever is edited until then."""
-        note_runs(context, NotedRuns(project.root, {self.stream: record.run_id}, generation=key.generation))
+        runs = {self.stream: record.run_id}
+        note_runs(context, NotedRuns(project.root, runs, generation=taken.key.generation, first=taken.first))
+
+    def _prepare(
+        self, project: Project, request: Request | BackfillRequest, home: StreamHome, earlier: Sequence[RunRecord]
+    ) -> RunRecord:
+        """Plan, and end here what needs no Spark; of what has nothing to do, a run before that is untold."""
+        if isinstance(request, BackfillRequest):
+            return prepare_backfill(project, request)
+        record = prepare_run(project, request)
+        return (self._untold_try(home, earlier) or record) if record.status == "skipped" else record
+
+    def _untold_try(self, home: StreamHome, earlier: Sequence[RunRecord]) -> RunRecord | None:
+        """The newest run of the task before it was cleared, if it succeeded and its task did not live to tell."""
+        done = next((one for one in earlier if one.status == "succeeded" and one.interval is None), None)
+        if not self.outlets or done is None or not is_untold(home, done):
+            return None
+        self.log.info("run %s was done before, and no event has told of it: this task does", done.run_id)
+        return done
 
     @staticmethod
     def _is_done_together(context: Context, drivers: Drivers, record: RunRecord) -> bool:
@@ -261,8 +297,6 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         self, stream: Stream, context: Context, key: str, cleared: Sequence[RunRecord]
     ) -> Request | BackfillRequest:
         if is_backfill(context):
-            if self.backfill_obstacle is not None:
-                raise AirflowFailException(self.backfill_obstacle)
             return BackfillRequest(stream, _data_interval(context), key)
         limits = self.limits()
         first = next((record for record in cleared if record.interval is None), None)
@@ -358,18 +392,25 @@ class RunStreamOperator(ToldByProvider, DriverTask):
                 " To recompute rows, use a backfill"
             )
         found = conclude(record)
-        if self.outlets:
-            self._emit_events(context, project, record)
+        telling = self._emit_events(context, project, record) if self.outlets else None
+        if not has_written(record) and (telling is None or not telling.has_more()):
+            # Airflow sends an event of every task that succeeds.
+            raise AirflowSkipException(f"run {record.run_id} found nothing to write")
+        self.telling = telling
         return found
 
-    def _emit_events(self, context: Context, project: Project, record: RunRecord) -> None:
+    def _emit_events(self, context: Context, project: Project, record: RunRecord) -> Telling | None:
         try:
             stream = project.stream(self.stream)
         except SluiceError as exc:
             # Renamed or deleted while the task was deferred: the rows are committed all the same.
             self.log.warning("the asset events of run %s lack their details: %s", record.run_id, exc)
-            return
-        emit_events(context, stream, record, home=project.stream_home(stream), project=project.root)
+            return None
+        asset, home = told_outlet(self.outlets, stream, project=project.root), project.stream_home(stream)
+        if asset is None:
+            return None
+        untold = emit_events(context, stream, record, home=home, project=project.root)
+        return None if untold is None else Telling(stream, home, asset, record, untold)
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
@@ -393,30 +434,6 @@ class RunStreamOperator(ToldByProvider, DriverTask):
 def _was_forestalled(record: RunRecord) -> bool:
     """Whether a run has ended because another one had its lease."""
     return record.error is not None and record.error.type == LeaseTakenError.__name__
-
-
-def _free_key(records: RunRecords, key: RunKey, context: Context) -> RunKey:
-    """The key of a task's run, or the next one after those of other runs.
-
-    A DAG run that a backfill has taken over has been the live stream's before. Its task may have the first key even so:
-    Airflow counts no clear before its first try, while the run may have been done by the task before it.
-    """
-    while (found := records.find(str(key))) is not None and found.interval != _recorded_interval(context):
-        key = replace(key, generation=key.generation + 1)
-    return key
-
-
-def _cleared(records: RunRecords, key: RunKey) -> list[RunRecord]:
-    """What a task has run before it was cleared, newest first."""
-    earlier = (replace(key, generation=generation) for generation in reversed(range(key.generation)))
-    found = (records.find(str(one)) for one in earlier)
-    return [record for record in found if record is not None]
-
-
-def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:
-    if isinstance(request, BackfillRequest):
-        return prepare_backfill(project, request)
-    return prepare_run(project, request)
 
 
 def _recorded_interval(context: Context) -> RecordedInterval | None:

@@ -22,7 +22,7 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
 from sluice_airflow.arguments import check_streams, check_task_arguments, is_live, wanted_until
 from sluice_airflow.listeners.drivers_pool import POOL
-from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, key_of_try, note_runs, runs_of_try
+from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, key_of_try, note_runs, runs_of_try, tell_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors
@@ -30,7 +30,9 @@ from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import limits_of
 from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch_together, sharing
+from sluice_airflow.taken_keys import free_key
 from sluice_airflow.triggers.together import TogetherTrigger
+from sluice_airflow.unannounced_runs import begin_telling
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -128,6 +130,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 self._begin(context, project)
             else:
                 self.log.info("the driver of this task was started before: re-attached to it")
+                tell_runs(context, self._started.planned)
                 self.idle = self._started.idle
             if self._started is not None:
                 self._follow(context, self._started)
@@ -158,6 +161,8 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         started = runs_of_try(context)
         if started is not None:
             started.end(f"{BY_AIRFLOW} the task was cleared")
+            # A task that has yet to begin tells what came of its run.
+            tell_runs(context, started.planned)
 
     def _begin(self, context: Context, project: Project) -> None:
         limits = limits_of(until=self.until, max_batches=self.max_batches, trigger=self.trigger)
@@ -168,10 +173,14 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
                 self.log.info("%s: %s", name, planning.plan(name))
             self.idle = planning.idle
             runs = self._shared(project, planning.declared, planned)
+            tell_runs(context, [record.run_id for record in planned.values()])
             if runs:
                 ids = {name: planned[name].run_id for name in runs}
-                self._started = NotedRuns(project.root, ids, planning.idle)
+                left = [planned[name].run_id for name in planned if name not in runs]
+                self._started = NotedRuns(project.root, ids, planning.idle, left)
                 note_runs(context, self._started)
+                for name in runs:
+                    begin_telling(project.home_named(name))
                 self.check_alive()
                 shared = {name: planned[name] for name in runs}
                 driver = launch_together(project, planning.declared, shared, self.conn_id)
@@ -323,7 +332,10 @@ class _Planning:
         return f"{record.plan.verdict}: {record.plan.reason}"
 
     def _prepare(self, name: str, before: Iterable[str]) -> RunRecord:
-        key = RunKey(self.ti.dag_id, self.ti.run_id, name, -1, 0)
+        first = RunKey(self.ti.dag_id, self.ti.run_id, name, -1, 0)
+        home = self.project.home_named(name)
+        # What was begun under a key is of an earlier life of the DAG run: this task has begun nothing yet.
+        key = free_key(RunRecords(home), Drivers(home), first, datetime.now(UTC))
         limits = replace(self.limits, bound=Bound()) if before else self.limits
         request = Request(self.declared[name], limits, str(key))
         after = [other for other in before if other in self.planned]

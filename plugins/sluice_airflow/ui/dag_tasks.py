@@ -14,6 +14,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
+from sluice_airflow.noted_runs import noted_generations
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.run_keys import RunKey
@@ -134,11 +135,13 @@ def run_keys(dag_id: str, run_id: str, task_id: str | None, map_index: int | Non
         wanted = wanted.where(TaskInstance.map_index == map_index)
     with create_session() as session:
         # A generation is what clears have added to `max_tries`; how many retries were in it, only the task knew. A
-        # backfill that has taken over a run of the live stream has one more.
+        # backfill that has taken over a run of the live stream has one more, and a DAG run that was deleted before may
+        # have left any number: what the task has noted tells.
+        noted = noted_generations(dag_id, run_id, session)
         return frozenset(
             RunKey(dag_id, run_id, task, index, generation)
             for task, index, max_tries in session.execute(wanted)
-            for generation in range(max_tries + 2)
+            for generation in range(max(max_tries + 2, noted.get((task, index), 0) + 1))
         )
 
 
