@@ -16,6 +16,7 @@ from sluice.interval import Interval
 from sluice.local_disk import FileStat
 from sluice.sinks.contract import Aside
 from sluice.sinks.delta import replacement
+from sluice.sinks.delta.table_form import form_of
 from sluice.sinks.replaceable import Replaced, Replacement
 from sluice.storage import Storage
 
@@ -65,7 +66,8 @@ def held(table: Path) -> Counter[tuple[int, int]]:
 def publish(table: Path, replaced: Replacement, storage: Storage | None = None) -> Replaced | None:
     folder = table / f"{replaced.application}-{replaced.attempt}"
     files = tuple(str(file) for file in sorted(folder.rglob("*.parquet")))
-    return replacement.publish(str(table), replaced, Aside(str(folder), files), storage=storage or Storage())
+    aside = Aside(str(folder), files, form_of(DeltaTable(str(table), version=replaced.version)))
+    return replacement.publish(str(table), replaced, aside, storage=storage or Storage())
 
 
 class Interrupted(Storage):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, DeclarationError
+from sluice.errors import BatchFailedError, DeclarationError, SluiceError
 from sluice.sinks.delta import published_batch
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, ids, rows, uncommit, write_numbers
+from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
 
@@ -146,6 +149,65 @@ def test_a_rule_between_the_look_and_the_commit(lab: Lab, monkeypatch: pytest.Mo
         lab.run(declared())
     lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` DROP CONSTRAINT small")
     assert [batch.kind for batch in lab.run(declared()).batches] == ["uncommitted"]
+    assert ids(lab.table("out")) == [0, 1, 2, 3]
+
+
+def renamed(lab: Lab) -> None:
+    other = lab.table("out").withColumnRenamed("id", "number")
+    other.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(lab.root / "out"))
+
+
+def made_anew(lab: Lab) -> None:
+    rows = lab.table("out").localCheckpoint()
+    shutil.rmtree(lab.root / "out")
+    rows.write.format("delta").save(str(lab.root / "out"))
+
+
+@pytest.mark.parametrize(
+    ("act", "undo", "refused_with"),
+    [
+        (renamed, "RESTORE", "the result lacks columns of the table: number|number"),
+        (made_anew, None, "this generation has written table"),
+    ],
+)
+@pytest.mark.parametrize("has_suite", [False, True])
+def test_a_table_that_becomes_another_one_while_a_batch_is_computed(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Lab], None],
+    undo: str | None,
+    refused_with: str,
+    *,
+    has_suite: bool,
+) -> None:
+    """Nothing is published into it; the next run refuses it, and goes on as planned where it is put right."""
+    stream = declared()
+    if has_suite:
+        stream = replace(stream, quality="suite.json")
+        rule = row("expect_column_values_to_not_be_null", policy="fail", column="id")
+        (lab.root / "suite.json").write_bytes(document(rule))
+    begin(lab, stream)
+    there = lab.root / "out"
+    version = lab.spark.sql(f"DESCRIBE HISTORY delta.`{there}` LIMIT 1").first()["version"]
+    write_numbers(lab.root / "in", 2, first=2)
+    write_aside = published_batch.write_batch_aside
+
+    def and_act(*args: Any, **more: Any) -> Any:
+        written = write_aside(*args, **more)
+        act(lab)
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(published_batch, "write_batch_aside", and_act)
+        with pytest.raises(Exception, match="since the batch was written"):
+            lab.run(stream)
+    assert lab.table("out").count() == 2
+    with pytest.raises(SluiceError, match=refused_with):
+        lab.run(stream)
+    if undo is None:
+        return
+    lab.spark.sql(f"RESTORE TABLE delta.`{there}` TO VERSION AS OF {version}")
+    assert [batch.kind for batch in lab.run(stream).batches] == ["uncommitted"]
     assert ids(lab.table("out")) == [0, 1, 2, 3]
 
 

@@ -8,6 +8,8 @@ from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.older_table import older_sink
+from sluice.planning.sink_places import moved_table
+from sluice.planning.unnoted_sink import unnoted_sink
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
 from sluice.stream import Stream
@@ -53,11 +55,10 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, pl
 
 def sink_moved(project: Project, stream: Stream, record: Generation, pending: int) -> Problem | None:
     """Another place than that of the sink with which a first batch was begun that is not done; None when it is that."""
-    place = stream.sink.location or ""
-    sink = project.place(place)
-    then = record.declared_at(pending).get("sink", sink)
-    if then == sink or record.sink_identity is not None:
+    moved = moved_table(project, stream.sink, record.declared_at(pending))
+    if moved is None or record.sink_identity is not None:
         return None
+    place, then = moved
     return Problem(
         code="SINK_MOVED",
         file=place,
@@ -88,7 +89,8 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     if problem is None:
         older = older_sink(stream, state, record, checkpoint.committed_id, storage=home.storage)
         problem = older if older is not None and older.is_blocking else None
+    problem = problem or unnoted_sink(project, stream, record, checkpoint, state, storage=home.storage)
     if problem is None and record.sink_identity is None and checkpoint.planned_id is not None:
         problem = sink_moved(project, stream, record, checkpoint.planned_id)
-    if problem is not None:
+    if problem is not None and problem.is_blocking:
         raise RefusedError(problem)

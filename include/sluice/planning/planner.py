@@ -173,6 +173,8 @@ def _check_sink(seen: Survey) -> Problem | None:
     place = seen.stream.sink.location or seen.stream.sink.kind
     if (replaced := sink_replaced(seen.stream, seen.known, sink, checkpoint.planned_id)) is not None:
         return replaced
+    if seen.unnoted is not None and seen.unnoted.is_blocking:
+        return seen.unnoted
     committed, in_sink = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
     if sink.notes_every_batch and in_sink < committed:
         return Problem(
@@ -375,7 +377,7 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
     unneeded = [problem for problem in seen.pending_problems if not problem.is_blocking]
     of_sources = (problem for found in seen.available.values() for problem in found.problems)
     # Later, it matters for a batch alone whose driver was killed, and that is refused where it does.
-    of_sink = (seen.sink.forgetful if seen.checkpoint.is_new else None, seen.older)
+    of_sink = (seen.sink.forgetful if seen.checkpoint.is_new else None, seen.older, seen.unnoted)
     told = (problem for problem in of_sink if problem is not None and not problem.is_blocking)
     # Two sources that read the same thing say the same of it.
     of_all = (*noticed, *unneeded, *of_sources, *read_by_another(seen), *told, *_pinned_settings(seen))

@@ -49,6 +49,8 @@ class Survey:
     """Why the sink can't tell whether it has the planned, uncommitted batch."""
     older: Problem | None = None
     """That the sink lacks a batch that was written into it, or, not blocking, that it can't tell."""
+    unnoted: Problem | None = None
+    """That a sink of which the home notes nothing has none of the batches; see `unnoted_sink`."""
     logs: Mapping[str, OwnLog] = field(default_factory=dict)
     """The sources' own logs, by their folders below `sources/`."""
     refusal: Problem | None = None

@@ -23,6 +23,7 @@ from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
 from sluice.planning.unnamed_columns import unnamed_columns
+from sluice.planning.unnoted_sink import unnoted_sink
 from sluice.project import Project
 from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
@@ -141,6 +142,9 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: CheckedD
         )
     if seen.refusal is None and (problem := renamed(project, home, seen.writers_before)) is not None:
         seen = replace(seen, refusal=problem)
+    if seen.refusal is None and seen.lines is not None:
+        unnoted = unnoted_sink(project, seen.stream, seen.known, seen.checkpoint, seen.sink, storage=home.storage)
+        seen = replace(seen, unnoted=unnoted)
     found = unjudged_run(home, seen, declared)
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":

@@ -33,6 +33,7 @@ from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.missing_checkpoint import LEAVE_NO_RECORD, why_missing
 from sluice.planning.stages import backfill_stages
 from sluice.planning.transform_text import transform_digest
+from sluice.planning.unnoted_sink import unnoted_now
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of
 from sluice.runs.journal import Journal
@@ -82,6 +83,8 @@ def _plan(declared: CheckedDeclaration, interval: Interval) -> BackfillPlan:
     late_rows = partial(dropped_late, RunRecords(home))
     plan = build_backfill_plan(survey_backfill(stream, home, interval, declared.streams, late_rows=late_rows))
     if plan.verdict == "skip" and (problem := why_missing(project, stream, home)) is not None:
+        return plan.refused(problem)
+    if plan.verdict != "refuse" and (problem := unnoted_now(project, stream, home)) is not None:
         return plan.refused(problem)
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)

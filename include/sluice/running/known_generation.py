@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
+import msgspec
+
+from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation, StreamHome
+from sluice.planning.survey import Survey
+from sluice.several_sinks import SeveralSinks
+from sluice.sinks.contract import Sink, SinkState
+from sluice.storage import Storage
 
 
 @dataclass
@@ -29,3 +37,57 @@ class KnownGeneration:
             if found != self.generation:
                 self.home.keep_generation(found)
                 self.generation = found
+
+    def keep_identity(self, sink: Sink) -> None:
+        """Note which table a first batch went into, as soon as it is there: before Spark says that the batch is done.
+
+        Raises:
+            LeaseLostError: Another run has taken over.
+            RefusedError: Something else is at the sink's place.
+            StorageError: It could not be read or written.
+        """
+        if self.generation.sink_identity is not None:
+            return
+        identity = sink.state(None, storage=self.home.storage).identity
+        if identity is not None:
+            self.keep(lambda known: msgspec.structs.replace(known, sink_identity=identity))
+
+
+def as_in_sink(known: Generation, seen: Survey, *, storage: Storage) -> Generation:
+    """What is known of a generation, with what its sink's own log tells, and no driver lived to note.
+
+    Args:
+        known: What is known.
+        seen: What was seen of the checkpoint and the sink.
+        storage: Where the sink is.
+
+    Raises:
+        StorageError: A table can't be read right now.
+    """
+    sink, committed = seen.stream.sink, seen.checkpoint.committed_id
+    if committed is None or not sink.is_idempotent:
+        return known
+    changes: dict[str, Any] = {}
+    if known.sink_identity is None and seen.sink.last_batch is not None:
+        changes["sink_identity"] = seen.sink.identity
+    written = _newer(known.written, seen.sink, committed)
+    if written is not None:
+        changes["written"] = written
+    if isinstance(sink, SeveralSinks):
+        states = sink.table_states(known.query_id, storage=storage)
+        found = {name: _newer(known.written_parts.get(name), state, committed) for name, state in states.items()}
+        newer = {
+            name: msgspec.structs.replace(part, identity=states[name].identity)
+            for name, part in found.items()
+            if part is not None
+        }
+        changes["written_parts"] = {**known.written_parts, **newer}
+    return msgspec.structs.replace(known, **changes)
+
+
+def _newer(written: WrittenBatch | None, state: SinkState, committed: int) -> WrittenBatch | None:
+    """The newest batch of a table, where that is newer than what is noted, and committed."""
+    last = state.last_batch
+    if last is None or state.version is None or last > committed or (written is not None and written.batch_id >= last):
+        return None
+    return WrittenBatch(last, state.version)

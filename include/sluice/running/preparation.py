@@ -20,6 +20,7 @@ from sluice.planning.recovered import done_batches
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import Request, Try, survey_and_plan, unjudged_run
 from sluice.project import Project
+from sluice.running.known_generation import as_in_sink
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
 from sluice.runs.record import RunRecord, new_run_id
@@ -255,8 +256,19 @@ class Preparation:
         if not has_lease and try_before.status in {"planned", "running"}:
             with self.take_lease(seen.generation, try_before.run_id) as lease:
                 return self.under(lease)._finish(try_before, seen, has_lease=True)  # noqa: SLF001 - of its own class
+        if has_lease:
+            self._note_sink(seen)
         # The gate may have judged it anew meanwhile.
         try_before = self.journal.records.read(try_before.run_id) or try_before
         batches = done_batches(try_before, seen, self.home)
         done = msgspec.structs.replace(try_before, batches=batches, error=None, passed_later=False)
         return self.journal.close(done, "succeeded")
+
+    def _note_sink(self, seen: Survey) -> None:
+        """Note what the sink has, where the driver did not live to: nobody else writes into it just now."""
+        known = self.home.generation(seen.generation)
+        if known is None:
+            return
+        found = as_in_sink(known, seen, storage=self.home.storage)
+        if found != known:
+            self.home.keep_generation(found)

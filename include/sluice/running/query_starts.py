@@ -11,6 +11,7 @@ from sluice.auditing.audit import Audit
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError, StorageError
 from sluice.locations import join
 from sluice.running.batch_logs import BatchLogs
+from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import Sink
 from sluice.spark.connect_session import is_connected
@@ -40,6 +41,8 @@ class QueryStarts:
     logs: BatchLogs
     audit: Audit | None
     """Knows more of what failed, of streams with a suite."""
+    known: KnownGeneration
+    """Is told which table a function of ours has written."""
     _failure: BaseException | None = None
     """What ended a batch in a function of ours that wrote it; Spark only tells that something did."""
 
@@ -162,6 +165,7 @@ class QueryStarts:
         def write(frame: DataFrame, batch_id: int) -> None:
             self.lease.check()
             function(frame, batch_id)
+            self.known.keep_identity(self.sink)
 
         return write
 

@@ -35,7 +35,7 @@ from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
 from sluice.running.analysed_query import QueryMaker
 from sluice.running.divided_batches import written_parts
-from sluice.running.known_generation import KnownGeneration
+from sluice.running.known_generation import KnownGeneration, as_in_sink
 from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
@@ -291,6 +291,7 @@ class _Run:
         let_tables_follow(query, judged, self.lease, storage=home.storage)
         marks = source_marks(seen, self.plan, self.generation.marks, journal.clock(), storage=home.storage)
         generation = msgspec.structs.replace(self.generation, marks=marks)
+        generation = as_in_sink(generation, seen, storage=home.storage)
         self.generation = generation.begun_by(self.record.run_id, seen.checkpoint.committed_id)
         self._keep_generation()
         self.known = KnownGeneration(self.generation, home)

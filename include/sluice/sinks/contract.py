@@ -310,12 +310,24 @@ class Sink(ABC):
 
 
 @dataclass(frozen=True)
+class TableForm:
+    """Which table it is for which rows were written aside, and what they were fitted to."""
+
+    identity: str
+    columns: Mapping[str, str]
+    """Their types, by name."""
+    partition_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Aside:
     """Parquet files that Spark has written below a table, and that count for nobody yet."""
 
     folder: str
     files: tuple[str, ...]
     """Where they are: exactly these are published."""
+    table: TableForm | None = None
+    """The table as it was then; None where there was none."""
     columns: str | None = None
     """The columns, as Spark's JSON, of a table that is not there yet; None where it is."""
     partition_by: tuple[str, ...] = ()
@@ -430,8 +442,9 @@ class StagingSink(BatchSink):
         """Let what was written aside count, by one commit of metadata; a batch that is there already stays as it is.
 
         Raises:
-            StorageError: A file is gone, the table has got a rule that only Spark heeds, or the commit could not be
-                written; nothing was published.
+            StorageError: A file is gone, the table has got a rule that only Spark heeds or is not the one, or not of
+                the columns and partitions, that the files were written for, or the commit could not be written; nothing
+                was published.
         """
 
     @abstractmethod

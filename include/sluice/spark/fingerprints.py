@@ -10,10 +10,9 @@ from sluice.delta_types import result_columns
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.edited_sources import source_fingerprints
 from sluice.planning.generation_sink import SINK_FORM
+from sluice.planning.sink_places import is_place_name, sink_places
 from sluice.planning.transform_text import transform_digest
-from sluice.project import Project
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import Sink
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, plan_reader
 
@@ -31,7 +30,7 @@ _TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
 _COLUMNS = "columns of the result"
-_FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
+_FOR_WHAT_IS_READ = {"output mode", "suite", "quarantine", SINK_FORM}
 """What is declared of the rows that come out."""
 
 
@@ -46,7 +45,7 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     plans = plan_reader(query.frame.sparkSession)
     plan = "\n".join(_PASSING.sub("", plans.analysed_text(result)) for _, _, result in query.outputs)
     spelled = _SERVERS_PLAN if is_connected(query.frame.sparkSession) else _PLAN
-    found = {spelled: _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
+    found = {spelled: _digest(plan), "output mode": stream.output_mode, **sink_places(project, stream.sink)}
     found |= source_fingerprints(stream)
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
@@ -58,7 +57,8 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
             found[_VERSION_OF + project.place(location)] = str(version)
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
-    found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""
+    quarantine = stream.quarantine_table if suite is not None else None
+    found["quarantine"] = project.place((quarantine.location or "") if quarantine is not None else "")
     return found
 
 
@@ -94,14 +94,9 @@ def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: boo
         name
         for name, found in now.items()
         if then.get(name, found) != found and name not in _FOR_WHAT_IS_READ | told_by_text
-        if not tells_columns(name)
+        if not tells_columns(name) and not is_place_name(name)
         if with_tables or not name.startswith(_VERSION_OF)
     ]
-
-
-def place(project: Project, sink: Sink | None) -> str:
-    """Where a sink is, from the project's folder where it lies in it: a project may be moved with what it has."""
-    return project.place((sink.location or "") if sink is not None else "")
 
 
 def _suite_text(suite: Suite) -> str:

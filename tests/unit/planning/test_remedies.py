@@ -443,6 +443,7 @@ ELSEWHERE = {
     "RELEASE_QUARANTINE_GONE": "tests/spark/test_edits_after_kills.py::test_a_release_whose_quarantine_is_gone",
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
     "ROWS_NOT_IN_BALANCE": "tests/spark/test_balances.py::test_rows_that_were_lost",
+    "SINK_LACKS_BATCHES": "tests/spark/test_unnoted_sinks.py::test_a_checkpoint_of_plain_spark",
     "SINK_MOVED": "tests/spark/test_split_batches.py::test_a_first_batch_is_not_finished_elsewhere",
     "SINKS_CHANGED": "tests/spark/test_several_sinks.py::test_sinks_that_change",
     "SINK_SHARED": "tests/unit/test_table_writers.py::test_every_name_of_a_table",

@@ -17,7 +17,6 @@ from sluice.delta_table import (
     commit_file,
     find_table,
     last_transaction,
-    load_table,
     open_log,
     read_commit,
     spark_columns,
@@ -29,6 +28,7 @@ from sluice.sinks.contract import Aside, SinkBatch
 from sluice.sinks.delta import new_table, parquet_aside
 from sluice.sinks.delta.far_times import check_far_times
 from sluice.sinks.delta.settings import setting_for_delta
+from sluice.sinks.delta.table_form import changed_since, form_of
 from sluice.sinks.delta.table_rules import rule_for_spark, rule_of_partitions
 from sluice.sql_text import identifier
 from sluice.storage import Storage
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
+
+
+class _UnfitError(Exception):
+    """What was written aside does not go into the table any more; says why, in words."""
+
 
 _USER_METADATA = "userMetadata"
 
@@ -99,10 +104,11 @@ def write_batch_aside(
         # Somebody has given the table a rule or a column since the run was planned.
         return None
     folder = _folder(location, batch)
-    rows, partitions = frame, partition_by
+    rows, partitions, form = frame, partition_by, None
     if table is not None:
-        rows = frame.selectExpr(*(identifier(name) for name in spark_columns(table)))
-        partitions = table.metadata().partition_columns
+        form = form_of(table)
+        rows = frame.selectExpr(*(identifier(name) for name in form.columns))
+        partitions = form.partition_by
     try:
         aside = parquet_aside.write_aside(rows, folder, partitions, options, storage=storage)
     except Exception as exc:
@@ -112,7 +118,8 @@ def write_batch_aside(
         storage.delete_folder(folder)
         return None
     if table is not None:
-        return aside
+        # As it was when the rows were fitted to it: the batch may take long, and others may make it another one.
+        return replace(aside, table=form)
     return replace(aside, columns=frame.schema.json(), partition_by=tuple(partition_by))
 
 
@@ -126,8 +133,10 @@ def publish_batch(
     for _ in range(_MOST_TRIES):
         try:
             _commit(location, batch, aside, options, storage)
-        except DeclarationError:
+        except (DeclarationError, _UnfitError) as exc:
             forget_batch(location, batch, storage=storage)
+            if isinstance(exc, _UnfitError):
+                raise _not_committed(location, f"{exc}, since the batch was written") from exc
             raise
         except CommitFailedError as exc:
             # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
@@ -135,7 +144,8 @@ def publish_batch(
             failed = exc
         else:
             return
-    if not _holds(load_table(location, storage=storage), location, batch, storage):
+    table = find_table(location, storage=storage)
+    if table is None or not _holds(table, location, batch, storage):
         raise _not_committed(location, str(failed)) from failed
 
 
@@ -149,12 +159,14 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
         new_table.create(location, aside.columns, aside.partition_by, added, told, storage=storage)
         _tidy(location, aside, added, storage)
         return
-    table = load_table(location, storage=storage)
+    table = find_table(location, storage=storage)
+    if table is None:
+        raise _UnfitError("the table is gone")
     if _holds(table, location, batch, storage):
         return
-    rule = "there is a table" if aside.columns is not None else obstacle(table)
-    if rule is not None:
-        raise _not_committed(location, f"{rule}, since the batch was written")
+    # Looked at in the very snapshot that the commit follows: a later change of columns lets the commit fail.
+    if (unfit := changed_since(aside.table, table) or obstacle(table)) is not None:
+        raise _UnfitError(unfit)
     partitions = table.metadata().partition_columns
     added, told = _found(location, batch, aside, partitions, options, storage=storage)
     check_far_times(added, spark_columns(table), place=location)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -39,6 +40,7 @@ from sluice.sinks.delta.declared_columns import interval_kind
 from sluice.sinks.delta.far_times import check_far_times
 from sluice.sinks.delta.implicit_casts import columns_of
 from sluice.sinks.delta.nested_fields import fitted_to
+from sluice.sinks.delta.table_form import changed_since, form_of
 from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sinks.replaceable import RETURN_PREFIX, Replaced, Replacement, SinkSnapshot
 from sluice.sql_text import identifier
@@ -140,9 +142,9 @@ def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
 def write_aside(location: str, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
     """Write the interval's rows aside; see `ReplaceableSink.write_aside`."""
     rows = interval_rows(location, frame, wanted)
-    details = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.`{spark_location(location)}`").select("partitionColumns")
-    partitions = details.collect()[0][0]
-    return parquet_aside.write_aside(rows, _folder(location, wanted), partitions, storage=storage)
+    form = form_of(load_table(location, storage=storage, version=wanted.version))
+    aside = parquet_aside.write_aside(rows, _folder(location, wanted), form.partition_by, storage=storage)
+    return replace(aside, table=form)
 
 
 def replace_rows(location: str, rows: DataFrame, wanted: Replacement) -> None:
@@ -205,6 +207,9 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
     if log is None:
         return None
     table = load_table(location, storage=storage, version=wanted.version)
+    if changed_since(aside.table, table) is not None:
+        # Another table may have a version of that number, too.
+        return None
     files = _files_of_interval(table, wanted)
     since = range(wanted.version + 1, log.latest + 1)
     if _is_sealed(log, since, wanted, storage):
