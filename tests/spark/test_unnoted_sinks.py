@@ -185,6 +185,33 @@ def test_one_of_several(lab: Lab, part: str) -> None:
     assert ids(lab.table("moved")) == ([0, 2] if part == "even" else [1, 3])
 
 
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("form", [*FORMS, "several", "one of several"])
+def test_a_first_batch_without_rows(lab: Lab, form: str, *, dies: bool) -> None:
+    """It may leave no table, and nothing is missing from what the next batch makes."""
+    if "several" in form:
+        parts = {name: sinks.delta(name) for name in ("even", "odd")}
+        stream = replace(declared("published"), transform=f"{__name__}:split", sink=None, sinks=parts)
+    else:
+        stream = declared(form)
+    (lab.root / "in").mkdir(exist_ok=True)
+    (lab.root / "in" / "first.json").write_text('{"id": 8}' if form == "one of several" else "")
+    if dies:
+        with dying_behind_the_commit():
+            lab.run(stream)
+    else:
+        lab.run(stream)
+    write_numbers(lab.root / "in", 4)
+
+    record = lab.run(stream)
+    assert (record.status, record.plan.warnings) == ("succeeded", ())
+    if "several" in form:
+        assert ids(lab.table("even")) == ([0, 2, 8] if form == "one of several" else [0, 2])
+        assert ids(lab.table("odd")) == [1, 3]
+    else:
+        assert ids(lab.table("out")) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("form", ["published", "by Spark"])
 def test_a_backfill(lab: Lab, form: str) -> None:
     """It replaces no rows of a table that is not the stream's."""
