@@ -22,7 +22,7 @@ from test_together_and_driver import before, context
 
 from sluice.project import Project
 from sluice.runs.driver import Driver, Drivers
-from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.record import BatchRecord, RunRecord, RunRecords
 from sluice_airflow.noted_runs import noted_runs
 from sluice_airflow.operators import driver_task, run_together
 from sluice_airflow.operators.run_together import RunTogetherOperator
@@ -171,10 +171,12 @@ def test_the_task_before_them_may_have_any_name(several: StreamProject, monkeypa
     """Whoever marks the task of a stream means its run, whichever task has started the driver."""
     several.arrive(1, at=START - timedelta(hours=2))
 
+    batch = BatchRecord(batch_id=0, kind="data", input_rows=1, output_rows=1, watermark=None)
+
     def launch(project: Project, _streams: Any, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
         (first, record), *rest = planned.items()
         for name, found in planned.items():
-            done = msgspec.structs.replace(found, status="succeeded", tries=1)
+            done = msgspec.structs.replace(found, status="succeeded", tries=1, batches=(batch,))
             RunRecords(project.home_named(name)).save(done)
         others = [(project.home_named(name), other.run_id) for name, other in rest]
         drivers = Drivers(project.home_named(first))

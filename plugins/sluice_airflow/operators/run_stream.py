@@ -186,7 +186,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             self._show_log_of_lost_try(context, project, drivers, record)
         cleared = [one for one in earlier if taken.is_of_this_life(one)]
         request = self._request(stream, context, str(taken.key), cleared)
-        record = self._prepare(project, request, home, earlier)
+        record = self._planned(project, request, home, earlier)
         if record.status != "planned":
             return self._conclude(context, project, record)
         self.log.info("run %s: %s", record.run_id, record.plan.reason)
@@ -209,14 +209,13 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         runs = {self.stream: record.run_id}
         note_runs(context, NotedRuns(project.root, runs, generation=taken.key.generation, first=taken.first))
 
-    def _prepare(
+    def _planned(
         self, project: Project, request: Request | BackfillRequest, home: StreamHome, earlier: Sequence[RunRecord]
     ) -> RunRecord:
         """Plan, and end here what needs no Spark; of what has nothing to do, a run before that is untold."""
-        if isinstance(request, BackfillRequest):
-            return prepare_backfill(project, request)
-        record = prepare_run(project, request)
-        return (self._untold_try(home, earlier) or record) if record.status == "skipped" else record
+        record = _prepare(project, request)
+        is_live = not isinstance(request, BackfillRequest)
+        return (self._untold_try(home, earlier) or record) if is_live and record.status == "skipped" else record
 
     def _untold_try(self, home: StreamHome, earlier: Sequence[RunRecord]) -> RunRecord | None:
         """The newest run of the task before it was cleared, if it succeeded and its task did not live to tell."""
@@ -434,6 +433,12 @@ class RunStreamOperator(ToldByProvider, DriverTask):
 def _was_forestalled(record: RunRecord) -> bool:
     """Whether a run has ended because another one had its lease."""
     return record.error is not None and record.error.type == LeaseTakenError.__name__
+
+
+def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:
+    if isinstance(request, BackfillRequest):
+        return prepare_backfill(project, request)
+    return prepare_run(project, request)
 
 
 def _recorded_interval(context: Context) -> RecordedInterval | None:
