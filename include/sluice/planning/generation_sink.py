@@ -8,7 +8,7 @@ from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.older_table import older_sink
-from sluice.planning.sink_places import moved_table
+from sluice.planning.sink_places import SINK_PLACE
 from sluice.planning.unnoted_sink import unnoted_sink
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
@@ -55,10 +55,12 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, pl
 
 def sink_moved(project: Project, stream: Stream, record: Generation, pending: int) -> Problem | None:
     """Another place than that of the sink with which a first batch was begun that is not done; None when it is that."""
-    moved = moved_table(project, stream.sink, record.declared_at(pending))
-    if moved is None or record.sink_identity is not None:
+    place = stream.sink.location or ""
+    sink = project.place(place)
+    # Of several, the places of the others are those with which the batch was divided: see `moved_sink`.
+    then = record.declared_at(pending).get(SINK_PLACE, sink)
+    if then == sink or record.sink_identity is not None:
         return None
-    place, then = moved
     return Problem(
         code="SINK_MOVED",
         file=place,

@@ -5,8 +5,6 @@ A project may be moved with what it has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sluice.project import Project
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink
@@ -28,30 +26,6 @@ def is_place_name(name: str) -> bool:
 
 def sink_places(project: Project, sink: Sink) -> dict[str, str]:
     """The places of a sink, or of several, by what they are noted as."""
-    found = {"": sink, **_others(sink)}
+    others = sink.others if isinstance(sink, SeveralSinks) else {}
+    found = {"": sink, **others}
     return {place_name(name): project.place(part.location or "") for name, part in found.items()}
-
-
-def moved_table(project: Project, sink: Sink, begun: Mapping[str, str]) -> tuple[str, str] | None:
-    """A table, or another sink alone, that is declared elsewhere than a batch was begun with; None when none is.
-
-    A topic that is one of several may be another one.
-
-    Args:
-        project: Whose folder places are told from.
-        sink: What the stream declares.
-        begun: What the batch was begun with.
-
-    Returns:
-        Where it is now, and the place of then.
-    """
-    others = {name: part for name, part in _others(sink).items() if part.is_idempotent}
-    for name, part in {"": sink, **others}.items():
-        now, then = part.location or "", begun.get(place_name(name))
-        if then is not None and then != project.place(now):
-            return now, then
-    return None
-
-
-def _others(sink: Sink) -> Mapping[str, Sink]:
-    return sink.others if isinstance(sink, SeveralSinks) else {}

@@ -12,7 +12,7 @@ from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.sink_places import SINK_PLACE, place_name
 from sluice.project import Project
 from sluice.several_sinks import SeveralSinks
-from sluice.sinks.contract import KeyedSink, Sink, SinkState
+from sluice.sinks.contract import Sink, SinkState
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -141,7 +141,7 @@ def _without_any(
     table: Sink, there: SinkState, record: Generation, committed: int, *, storage: Storage
 ) -> Problem | None:
     """A table at the place that has no batch: another one, but where a batch without rows leaves no trace."""
-    if isinstance(table, KeyedSink) or record.checkpoint is not None:
+    if not table.notes_first_batch or record.checkpoint is not None:
         return None
     if there.forgetful is not None or table.why_unknown(record.query_id, committed, None, storage=storage) is not None:
         # What is to be said of that, `older_table` says.

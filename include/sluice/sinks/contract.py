@@ -108,6 +108,8 @@ class Sink(ABC):
     """Which triggers it takes that keep a query at work: `processing-time`, `continuous`, `real-time`."""
     is_of_one_query: ClassVar[bool] = False
     """Whether it takes batches by their ids alone, so that those of another query pass for done."""
+    notes_first_batch: ClassVar[bool] = False
+    """Whether a first batch leaves its id in a table that was there before, also one without rows."""
     needs_delta: ClassVar[bool] = False
     """Whether Spark writes it by Delta Lake's extension, with which its session has to be opened."""
     needs_own_spark: ClassVar[bool] = False

@@ -13,6 +13,7 @@ from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.planning.verdict import plan_stream
 from sluice.runs.lease import acquire
 from sluice.storage import Storage
+from tests.builders import put
 from tests.unit.engine_lab import Lab, make_lab
 
 
@@ -92,6 +93,11 @@ def test_a_stream_that_is_given_up(one: Lab) -> None:
     owner = one.checkpoint / "_sluice" / "owner.json"
     assert refused.value.finding.remedy.endswith(f"delete {owner}")
     owner.unlink()
+    with pytest.raises(RefusedError) as refused:
+        two.run()
+    assert refused.value.finding.code == "SINK_LACKS_BATCHES"
+    # What is to begin with what comes now is made, without rows.
+    put(Path(two.sink.path) / "identity", "new")
     two.run()
     assert two.sink.ids() == Counter([2])
     assert json.loads(owner.read_bytes())["home"] == "../home/others"

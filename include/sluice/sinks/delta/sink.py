@@ -58,6 +58,7 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     """Declared by `sinks.delta` without keys."""
 
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "complete")
+    notes_first_batch: ClassVar[bool] = True
 
     def mode_remedy(self, output_mode: str) -> str:
         keys = f"; or name the keys by which rows are replaced: `sinks.delta({self.path!r}, merge_on=[...])`"
