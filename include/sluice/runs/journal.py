@@ -149,9 +149,10 @@ class Journal:
             self.records.save(closed)
             self.tell(closed, is_own=is_own)
             self.keep_failed(self.home, closed)
-        except SluiceError:
+        except SluiceError as also:
             # The first error is the one that matters, and it is raised.
-            logger.warning("the run record could not be closed", exc_info=True)
+            is_foreseen = isinstance(also, LeaseLostError)
+            logger.warning("the run record could not be closed: %s", also, exc_info=not is_foreseen)
 
     def close_dead(self, lease: Lease, own: str | None) -> None:
         """Close the record of the run that died with a lease; if it lives in spite of all, it can't write it any more.

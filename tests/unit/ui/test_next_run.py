@@ -18,7 +18,7 @@ from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.sources.files.source import FilesSource
 from sluice.storage import Storage
 from sluice_airflow.ui.next_run import look_ahead
-from tests.builders import NOW, make_checkpoint, make_files_source, make_stream, put, put_files
+from tests.builders import NOW, QUERY_ID, make_checkpoint, make_delta, make_files_source, make_stream, put, put_files
 from tests.unit.quality.suites import document, row
 
 
@@ -36,7 +36,10 @@ def test_a_stream_that_has_something_to_do(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     root = make_checkpoint(Path(home.checkpoint_location(1)), planned=3, committed=2)
     put_files(root.parent / "landing", ["new.json"])
-    stream = make_stream(sources={"visits": make_files_source(root.parent / "landing", max_files_per_batch=1)})
+    stream = make_stream(
+        sources={"visits": make_files_source(root.parent / "landing", max_files_per_batch=1)},
+        sink=sinks.delta(str(make_delta(tmp_path / "lake", [1], [2], app_id=QUERY_ID))),
+    )
 
     next_run = look_ahead(project_of(tmp_path), stream, home, NOW, {})
 
@@ -56,7 +59,7 @@ def test_the_page_gives_the_reason_that_planning_gives(tmp_path: Path, released_
     stream = make_stream(
         sources={"visits": make_files_source(tmp_path / "landing", max_files_per_batch=1)},
         transform="tests.builders:anything",
-        sink=sinks.delta(str(tmp_path / "lake")),
+        sink=sinks.delta(str(make_delta(tmp_path / "lake", [1], [2], app_id=QUERY_ID))),
         quality=str(put(tmp_path / "suite.json", document(row("expect_column_to_exist", column="id")))),
     )
     home = project.stream_home(stream)
