@@ -83,7 +83,7 @@ def read_progress(home: StreamHome, output_mode: OutputMode = "append") -> Progr
             planned = read_offset_file(join(checkpoint, "offsets", str(batch_id)), batch_id, storage=home.storage)
             state = CheckpointState(checkpoint, query_id, planned=planned, committed=committed)
             known = _measured(home, number, state)
-            watermark_ms = next_watermark_ms(state, known)
+            watermark_ms = committed.next_watermark_ms if known is None else next_watermark_ms(state, known)
             due_from_ms = _due_from_ms(state, known, output_mode, home.storage)
             return Progress(number, query_id, batch_id, watermark_ms or None, due_from_ms)
     raise StorageError(
