@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError
 from sluice.running import analysed_query, repeated_batch, runner
 from sluice.running.query_starts import QueryStarts
+from sluice.runs.lease import Lease
 from sluice.sinks.contract import Sink
+from sluice.sinks.delta.merged import MergedDeltaSink
 from sluice.sinks.delta.sink import DeltaSink
+from sluice.spark.query import run_through
 from tests.remedies import read_remedy
 from tests.spark.lab import FIRST_MTIME, Lab, ids, write_files, write_numbers
 from tests.spark.power_cuts import let_leases_run_out
@@ -141,6 +149,71 @@ def test_just_before_the_batch_is_done_again(lab: Lab, transform: str, step: str
             lab.run(stream)
     lab.run(stream)
     check(lab, stream)
+
+
+WEIGHTS = {"table": ""}
+
+
+def weighed(numbers: DataFrame) -> DataFrame:
+    weight = numbers.sparkSession.read.format("delta").load(WEIGHTS["table"]).alias("w")
+    joined = numbers.alias("n").join(weight, F.expr("n.id % 8 = w.k"))
+    return joined.groupBy(F.col("w.k").alias("k")).agg(F.sum("w.weight").alias("sum"))
+
+
+def test_its_tasks_write_state_while_the_batch_is_done_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had read other values: its files of the state must not be among those of the run that took over."""
+    stream = replace(declared("weighed", sinks.delta("out", merge_on="k")), output_mode="update")
+    WEIGHTS["table"] = str(lab.root / "weight")
+
+    def weigh(weight: int) -> None:
+        rows = pa.table({"k": list(range(8)), "weight": [weight] * 8})
+        write_deltalake(WEIGHTS["table"], rows, mode="overwrite")
+
+    weigh(1)
+    write_numbers(lab.root / "land", 1, rows=8)
+    lab.run(stream)
+    write_numbers(lab.root / "land", 1, first=1, rows=8)
+    weigh(10)
+    with monkeypatch.context() as patch:
+
+        def standing_still(_sink: MergedDeltaSink, frame: DataFrame, *_: Any, **__: Any) -> None:
+            run_through(frame)
+            raise ConnectionError
+
+        def leaving(lease: Lease, *_: object) -> None:
+            lease._ended.set()
+
+        patch.setattr(MergedDeltaSink, "write_batch", standing_still)
+        patch.setattr(Lease, "__exit__", leaving)
+        with pytest.raises(BatchFailedError):
+            lab.run(stream)
+    home = lab.root / "home" / "s"
+    state, lease = home / "generations" / "0001" / "state" / "0", home / "leases" / "0001" / "2.json"
+    left = {file: file.read_bytes() for file in state.glob("0/*2.delta*")}
+    assert left
+    let_leases_run_out(lab.root / "home")
+
+    weigh(100)
+    start = QueryStarts.start
+
+    def beside(*args: Any, **kwargs: Any) -> Any:
+        for file, content in left.items():
+            file.write_bytes(content)
+        said = json.loads(lease.read_bytes())
+        lease.write_text(json.dumps(said | {"expires_at": "2036-01-01T00:00:00Z"}))
+        return start(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QueryStarts, "start", beside)
+        with pytest.raises(BatchFailedError, match="woke up while its batch 1 was done again"):
+            lab.run(stream)
+    assert not (home / "generations" / "0001" / "commits" / "1").exists()
+
+    assert [batch.was_in_sink for batch in lab.run(stream).batches] == [True]
+    weigh(1)
+    write_numbers(lab.root / "land", 1, first=2, rows=8)
+    lab.run(stream)
+    assert {row["sum"] for row in lab.table("out").collect()} == {102}
 
 
 def stand_still_at_the_start(lab: Lab, stream: Stream, meanwhile: Callable[[], object]) -> SluiceError:

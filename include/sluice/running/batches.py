@@ -18,7 +18,7 @@ from sluice.checkpoint.offsets import CommitFile, OffsetFile
 from sluice.checkpoint.purge import purge_logs
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import SourceLog
-from sluice.checkpoint.state_store import has_state, lacks_state_of
+from sluice.checkpoint.state_store import clear_state_of, has_state, lacks_state_of
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, StorageError
 from sluice.gate.decided_batch import is_decided
@@ -38,6 +38,7 @@ from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
 from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile
+from sluice.running.woken_drivers import check_own_state, standing_beside
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink
@@ -189,6 +190,7 @@ class BatchRunner:
         work = self._begin(batch, warnings)
         query = self._run_through(work)
         committed = self._logs.check_committed(batch.batch_id)
+        check_own_state(batch.batch_id, self._state.location, self._lease, work.standing, storage=self._storage)
         self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
@@ -216,8 +218,12 @@ class BatchRunner:
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, was_decided=was_decided)
         else:
             warnings += self._write(batch)
+        standing = standing_beside(self._lease, self._storage) if batch.kind == "uncommitted" else {}
         if not (is_counted := was_in_sink or was_decided):
             self._watermarks.forget_published(batch.batch_id)
+            if standing:
+                # Since this run has done so, one of them may have written some.
+                clear_state_of(batch.batch_id, self._state.location, storage=self._storage)
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink, was_decided=was_decided)
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
@@ -229,6 +235,7 @@ class BatchRunner:
             is_read=is_read,
             is_logged=is_logged,
             taken=self._files.taken(batch, self._state.source_logs) if is_read else (),
+            standing=standing,
             looks=self._logged.note_stats(batch.batch_id) if is_logged and not is_counted else {},
         )
 

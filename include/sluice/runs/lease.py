@@ -15,7 +15,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, Self
 
@@ -124,7 +124,7 @@ class Lease:
             raise LeaseLostError(
                 f"the lease {self.token} was taken over by {newest}",
                 where=join(self.folder, f"{newest}.json"),
-                remedy="nothing more was written; the other run goes on from what is on disk",
+                remedy="the other run goes on from what is on disk",
             )
 
     def add_process(self, pid: int) -> None:
@@ -328,12 +328,43 @@ def may_wake_up(storage: Storage, folder: str, *, but: int | None = None) -> lis
         RefusedError: A lease is damaged.
         StorageError: One can't be read.
     """
-    found = []
-    for token in range(1, (newest_token(storage, folder) or 0) + 1):
+    return [lease.run_id for lease in standing_leases(storage, folder, but=but).values()]
+
+
+def standing_leases(storage: Storage, folder: str, *, but: int | None = None, since: int = 1) -> dict[int, LeaseFile]:
+    """By token, the leases that were not given up, and whose owners are not provably dead: they may stand still.
+
+    Args:
+        storage: Where leases are.
+        folder: The generation's, or the interval's, lease folder.
+        but: A token that is left out.
+        since: The first token that is looked at.
+
+    Raises:
+        RefusedError: A lease is damaged.
+        StorageError: One can't be read.
+    """
+    found = {}
+    for token in range(max(1, since), (newest_token(storage, folder) or 0) + 1):
         lease = None if token == but else _read(storage, _file(folder, token))
         if lease is not None and not lease.is_given_up and _may_write(lease):
-            found.append(lease.run_id)
+            found[token] = lease
     return found
+
+
+def woken(storage: Storage, folder: str, standing: Mapping[int, LeaseFile]) -> list[str]:
+    """The runs whose drivers stood still and have been at work since: who wakes up renews its lease first of all.
+
+    Args:
+        storage: Where leases are.
+        folder: Their folder.
+        standing: By token, the leases as they were.
+
+    Raises:
+        RefusedError: A lease is damaged.
+        StorageError: One can't be read.
+    """
+    return [lease.run_id for token, lease in standing.items() if _read(storage, _file(folder, token)) != lease]
 
 
 def newest_token(storage: Storage, folder: str) -> int | None:
