@@ -160,7 +160,10 @@ def weighed(numbers: DataFrame) -> DataFrame:
     return joined.groupBy(F.col("w.k").alias("k")).agg(F.sum("w.weight").alias("sum"))
 
 
-def test_its_tasks_write_state_while_the_batch_is_done_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["clear", "start"])
+def test_its_tasks_write_state_while_the_batch_is_done_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     """It had read other values: its files of the state must not be among those of the run that took over."""
     stream = replace(declared("weighed", sinks.delta("out", merge_on="k")), output_mode="update")
     WEIGHTS["table"] = str(lab.root / "weight")
@@ -194,17 +197,26 @@ def test_its_tasks_write_state_while_the_batch_is_done_again(lab: Lab, monkeypat
     let_leases_run_out(lab.root / "home")
 
     weigh(100)
-    start = QueryStarts.start
+    start, clear = QueryStarts.start, repeated_batch.clear_state_of_try
 
-    def beside(*args: Any, **kwargs: Any) -> Any:
+    def wake(changes: dict[str, Any]) -> None:
         for file, content in left.items():
             file.write_bytes(content)
-        said = json.loads(lease.read_bytes())
-        lease.write_text(json.dumps(said | {"expires_at": "2036-01-01T00:00:00Z"}))
+        lease.write_text(json.dumps(json.loads(lease.read_bytes()) | changes))
+
+    def starting(*args: Any, **kwargs: Any) -> Any:
+        wake({"expires_at": "2036-01-01T00:00:00Z"})
         return start(*args, **kwargs)
 
+    def clearing(*args: Any, **kwargs: Any) -> None:
+        clear(*args, **kwargs)
+        wake({"is_released": True})
+
     with monkeypatch.context() as patch:
-        patch.setattr(QueryStarts, "start", beside)
+        if step == "clear":
+            patch.setattr(runner, "clear_state_of_try", clearing)
+        else:
+            patch.setattr(QueryStarts, "start", starting)
         with pytest.raises(BatchFailedError, match="woke up while its batch 1 was done again"):
             lab.run(stream)
     assert not (home / "generations" / "0001" / "commits" / "1").exists()

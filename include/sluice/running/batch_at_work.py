@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.local_disk import FileStat
 from sluice.plan import PlannedBatch
-from sluice.runs.lease import LeaseFile
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,6 @@ class BatchAtWork:
     """Whether files of it were in a log before this run wrote any."""
     taken: Sequence[str]
     """The files that it must read."""
-    standing: Mapping[int, LeaseFile]
-    """The leases of other drivers that may have begun it, and may go on with it."""
     looks: Mapping[str, FileStat]
     """How the files were that another try has logged."""
 

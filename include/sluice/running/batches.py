@@ -38,8 +38,8 @@ from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
 from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile
-from sluice.running.woken_drivers import check_own_state, standing_beside
-from sluice.runs.lease import Lease
+from sluice.running.woken_drivers import check_own_state
+from sluice.runs.lease import Lease, LeaseFile
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import SOURCE_METRICS, ExpiringSource, LoggingSource, Position
@@ -72,6 +72,7 @@ class BatchRunner:
         audit: Measures and judges the batches; None for streams without a suite.
         followed: A batch that another driver has decided, of a stream that has no suite any more.
         published: Writes the batches that the audit leaves to the sink; None where its own stream writer does.
+        standing: The leases of drivers that may go on with a batch that is done again; none unless there are some.
     """
 
     def __init__(  # noqa: PLR0917 - everything that a batch needs
@@ -86,10 +87,11 @@ class BatchRunner:
         audit: Audit | None = None,
         followed: Followed | None = None,
         published: PublishedBatches | MergedBatches | DividedBatches | None = None,
+        standing: Mapping[int, LeaseFile] | None = None,
     ) -> None:
         generation, home = known.generation, known.home
         self._query, self._generation, self._home, self._lease = query, generation, home, lease
-        self._known = known
+        self._known, self._standing = known, standing or {}
         self._storage = home.storage
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed, self._published, self._clock = followed, published, clock
@@ -190,7 +192,8 @@ class BatchRunner:
         work = self._begin(batch, warnings)
         query = self._run_through(work)
         committed = self._logs.check_committed(batch.batch_id)
-        check_own_state(batch.batch_id, self._state.location, self._lease, work.standing, storage=self._storage)
+        if batch.kind == "uncommitted":
+            check_own_state(batch.batch_id, self._state.location, self._lease, self._standing, storage=self._storage)
         self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
@@ -218,10 +221,9 @@ class BatchRunner:
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, was_decided=was_decided)
         else:
             warnings += self._write(batch)
-        standing = standing_beside(self._lease, self._storage) if batch.kind == "uncommitted" else {}
         if not (is_counted := was_in_sink or was_decided):
             self._watermarks.forget_published(batch.batch_id)
-            if standing:
+            if batch.kind == "uncommitted" and self._standing:
                 # Since this run has done so, one of them may have written some.
                 clear_state_of(batch.batch_id, self._state.location, storage=self._storage)
         planned = self._logs.check_planned(batch)
@@ -235,7 +237,6 @@ class BatchRunner:
             is_read=is_read,
             is_logged=is_logged,
             taken=self._files.taken(batch, self._state.source_logs) if is_read else (),
-            standing=standing,
             looks=self._logged.note_stats(batch.batch_id) if is_logged and not is_counted else {},
         )
 

@@ -6,7 +6,7 @@ log before it runs, Spark runs it again as logged, and the sink skips what it ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -44,8 +44,9 @@ from sluice.running.repeated_batch import clear_state_of_try, has_gone_on
 from sluice.running.result_columns import check_result, let_tables_follow, newest_written
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
+from sluice.running.woken_drivers import standing_beside
 from sluice.runs.driver import following_requests
-from sluice.runs.lease import Lease
+from sluice.runs.lease import Lease, LeaseFile
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
@@ -135,6 +136,8 @@ class _Run:
     """The session, if it is this run's own."""
     query: Query = field(init=False)
     generation: Generation = field(init=False)
+    standing: Mapping[int, LeaseFile] = field(default_factory=dict)
+    """The leases of drivers that may have begun the batch that is done again, and may go on with it."""
     audit: Audit | None = None
     """Of streams with a suite."""
     decided: Decision | None = None
@@ -225,6 +228,9 @@ class _Run:
             choose_shuffle_partitions(query.frame.sparkSession, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
         generation = self._known_generation()
+        if seen.checkpoint.is_pending:
+            # Before anything of the state is cleared: who wakes up from now on may write some.
+            self.standing = standing_beside(self.lease, home.storage)
         if seen.checkpoint.is_pending and not rows_count(seen):
             self.lease.check()
             clear_state_of_try(seen, storage=home.storage)
@@ -312,6 +318,7 @@ class _Run:
             self.audit,
             self._followed(),
             published_batches(query, self.known, self.lease, self.record.run_id),
+            self.standing,
         )
         self.at_end.enter_context(self.runner.begun(self.plan))
 
