@@ -56,14 +56,15 @@ class Telling:
     untold: Untold
 
     def has_more(self) -> bool:
-        """Whether another run than its own has written something that it tells of.
-
-        Raises:
-            SluiceError: The home, or the sink, can't be read.
-        """
+        """Whether another run than its own has written something that it tells of; yes where that can't be known."""
         others = self.untold.runs
-        is_known = any(run.batches for run in others)
-        return is_known or bool(others and written_versions(self.stream, self.home, [*others, self.record]))
+        if not others or any(run.batches for run in others):
+            return bool(others)
+        try:
+            return bool(written_versions(self.stream, self.home, [*others, self.record]))
+        except SluiceError:
+            logger.warning("it is not known what the runs before %s have written", self.record.run_id, exc_info=True)
+            return True
 
     def keep(self) -> None:
         """Keep what was told of, if Airflow has the event; else a later one tells of it.

@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import RefusedError
+from sluice.errors import BatchFailedError, RefusedError
 from sluice.generation_notes import WrittenBatch
 from sluice.interval import Interval
 from sluice.planning.generation_sink import check_sink
 from sluice.planning.planner import Limits
 from sluice.running import runner
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+from sluice.running.known_generation import KnownGeneration
 from sluice.sinks.contract import Sink
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, ids, write_numbers
@@ -183,6 +184,28 @@ def test_one_of_several(lab: Lab, part: str) -> None:
     assert refused(lab, several(places)).code == "SINK_REPLACED"
     lab.run(moved)
     assert ids(lab.table("moved")) == ([0, 2] if part == "even" else [1, 3])
+
+
+@pytest.mark.parametrize("form", ["published", "merged"])
+def test_a_table_that_is_dropped_before_anything_counts(lab: Lab, form: str) -> None:
+    """The first batch was in it, its driver died before Spark's commit, and it is begun anew: nothing is missing."""
+    stream, keep = declared(form), KnownGeneration.keep_identity
+    write_numbers(lab.root / "in", 2)
+
+    def keeping(*args: Any) -> None:
+        keep(*args)
+        raise ConnectionError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KnownGeneration, "keep_identity", keeping)
+        with pytest.raises(BatchFailedError):
+            lab.run(stream)
+    shutil.rmtree(lab.root / "out")
+
+    lab.run(stream)
+    write_numbers(lab.root / "in", 2, first=2)
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("dies", [False, True])

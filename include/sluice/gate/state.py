@@ -224,14 +224,13 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     if gate is None or (gate.state == "open" and record_of(home, gate, gate.run_id) is not None):
         return None
     is_blocked = gate.state == "blocked"
-    if not is_blocked:
-        _note_release(home, gate.run_id, released_by)
+    before = None if is_blocked else _note_release(home, gate.run_id, released_by)
     released = msgspec.structs.replace(gate, state="blocked" if is_blocked else "closed", released_by=released_by)
     content = encode_document(msgspec.structs.replace(released, since=now))
     # It has no lease: a run may have opened another gate meanwhile, which this one must not close.
     if not home.storage.replace_if(home.gate_file(), content, lambda _: read_gate(home) == gate):
         if not is_blocked:
-            _note_release(home, gate.run_id, None)
+            _note_release(home, gate.run_id, before, instead_of=released_by)
         raise RefusedError(
             Problem(
                 code="GATE_CHANGED",
@@ -244,10 +243,23 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     return gate if gate.state != "open" else msgspec.structs.replace(gate, failed=RECORD_GONE)
 
 
-def _note_release(home: StreamHome, run_id: str, released_by: str | None) -> None:
-    """Say in the record of a run whose rows have failed who lets the stream go on; None takes it back."""
+def _note_release(
+    home: StreamHome, run_id: str, released_by: str | None, *, instead_of: str | None = None
+) -> str | None:
+    """Say in the record of a run whose rows have failed who lets the stream go on; gives whom it said before.
+
+    Args:
+        home: The stream's folder in the home.
+        run_id: The run.
+        released_by: Who does.
+        instead_of: Whom it must say by now, else it stays as it is; anybody when not given.
+    """
     records = RunRecords(home)
     record = records.read(run_id)
-    if record is not None and record.quality is not None:
+    if record is None or record.quality is None:
+        return None
+    before = record.quality.released_by
+    if instead_of is None or before == instead_of:
         quality = msgspec.structs.replace(record.quality, released_by=released_by)
         records.save(msgspec.structs.replace(record, quality=quality))
+    return before

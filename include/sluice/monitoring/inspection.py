@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from sluice.plan import watermarks_document
 from sluice.planning.next_watermark import watermark_outlook
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
+from sluice.runs.lease import newest_lease
 from sluice.runs.record import RunRecords, StateRecord
 from sluice.sources.contract import Bound
 from sluice.storage import Storage
@@ -66,7 +67,20 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
         refusal = find_refusal(seen)
         if refusal is not None:
             raise RefusedError(refusal)
-    return source_lags(seen)
+    lags = source_lags(seen)
+    if seen.checkpoint.is_pending and _is_kept_at_work(home, seen.generation, now):
+        # Such a run has a batch under way nearly always.
+        return {name: replace(lag, pending_batch=None) for name, lag in lags.items()}
+    return lags
+
+
+def _is_kept_at_work(home: StreamHome, generation: int, now: datetime) -> bool:
+    """Whether a run is at work whose trigger keeps its query at work for a time."""
+    lease = newest_lease(home.storage, home.lease_folder(generation))
+    if lease is None or lease.is_given_up or lease.expires_at <= now:
+        return False
+    record = RunRecords(home).read(lease.run_id)
+    return record is not None and record.trigger is not None
 
 
 def source_lags(seen: Survey) -> dict[str, SourceLag]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.checkpoint.reader import read_checkpoint
+from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import Problem, RefusedError
 from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, StreamHome, log_keys
@@ -18,16 +18,18 @@ SINK_FORM = "kind of sink"
 """What a sink's form is noted as, among what batches are begun with; not in homes from before that was noted."""
 
 
-def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, planned: int | None) -> Problem | None:
+def sink_replaced(
+    stream: Stream, record: Generation | None, sink: SinkState, checkpoint: CheckpointState
+) -> Problem | None:
     """Another sink than the one that a generation has written: a table at its place, or another kind.
 
     Args:
         stream: The declaration.
         record: What is known of the generation.
         sink: What the sink says of itself.
-        planned: The newest batch that is planned.
+        checkpoint: What the checkpoint has.
     """
-    place = stream.sink.shown_place
+    place, planned = stream.sink.shown_place, checkpoint.planned_id
     begun = record.declared_at(planned) if record is not None and planned is not None else {}
     if begun.get(SINK_FORM, stream.sink.form) != stream.sink.form:
         was = f"{begun[SINK_FORM]} at {begun['sink']}" if begun.get("sink") else begun[SINK_FORM]
@@ -40,6 +42,9 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, pl
         )
     identity = record.sink_identity if record is not None else None
     if identity is None or sink.identity == identity:
+        return None
+    if checkpoint.committed_id is None and sink.identity is None:
+        # A first batch that nobody counts was there, and is done again.
         return None
     then = record.newest_declared.get("sink") if record is not None else None
     known = f"{identity} at {then}" if then else identity
@@ -87,7 +92,7 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     state = stream.sink.state(record.query_id, storage=home.storage)
     is_decided = is_pending_decided(home, number, checkpoint)
     problem = mode_changed(stream, record, checkpoint, state, is_decided=is_decided)
-    problem = problem or sink_replaced(stream, record, state, checkpoint.planned_id)
+    problem = problem or sink_replaced(stream, record, state, checkpoint)
     if problem is None:
         older = older_sink(stream, state, record, checkpoint.committed_id, storage=home.storage)
         problem = older if older is not None and older.is_blocking else None

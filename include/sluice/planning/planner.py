@@ -171,7 +171,7 @@ def _names(names: Sequence[str]) -> str:
 def _check_sink(seen: Survey) -> Problem | None:
     checkpoint, sink, last_batch = seen.checkpoint, seen.sink, seen.sink.last_batch
     place = seen.stream.sink.location or seen.stream.sink.kind
-    if (replaced := sink_replaced(seen.stream, seen.known, sink, checkpoint.planned_id)) is not None:
+    if (replaced := sink_replaced(seen.stream, seen.known, sink, checkpoint)) is not None:
         return replaced
     if seen.unnoted is not None and seen.unnoted.is_blocking:
         return seen.unnoted

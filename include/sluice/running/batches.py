@@ -192,7 +192,7 @@ class BatchRunner:
         work = self._begin(batch, warnings)
         query = self._run_through(work)
         committed = self._logs.check_committed(batch.batch_id)
-        if batch.kind == "uncommitted":
+        if batch.kind == "uncommitted" and self._query.stream.sink.is_idempotent:
             check_own_state(batch.batch_id, self._state.location, self._lease, self._standing, storage=self._storage)
         self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))

@@ -65,6 +65,9 @@ def as_in_sink(known: Generation, seen: Survey, *, storage: Storage) -> Generati
         StorageError: A table can't be read right now.
     """
     sink, committed = seen.stream.sink, seen.checkpoint.committed_id
+    if committed is None and known.sink_identity is not None and seen.sink.identity is None:
+        # What a first batch had made that is done again is gone.
+        return msgspec.structs.replace(known, sink_identity=None)
     if committed is None or not sink.is_idempotent:
         return known
     changes: dict[str, Any] = {}

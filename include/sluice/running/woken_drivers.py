@@ -19,7 +19,7 @@ from sluice.storage import Storage
 _MOST_LEASES = 100
 """How many leases are looked at, the newest: whoever has begun a batch has one that was taken before it was planned."""
 _WAKING_SECONDS = 2.0
-"""How long a driver that has woken may take to renew its lease, which it does at once."""
+"""How long a driver that has woken may take to renew its lease: it looks at it every second while Spark is at work."""
 _LOOK_SECONDS = 0.1
 
 
@@ -39,6 +39,7 @@ def check_own_state(
     """Make sure that the state of a batch that was done again, and that Spark has committed, is of that run alone.
 
     Else the commit is taken back, with the state: the sink has the rows, and the next try computes the state of them.
+    That is for sinks that know a batch again: others are not written beside a driver that may wake up.
 
     Args:
         batch_id: The batch.

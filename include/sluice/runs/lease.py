@@ -121,6 +121,10 @@ class Lease:
         """
         newest = newest_token(self._storage, self.folder)
         if newest != self.token:
+            if not self._ended.is_set():
+                # It tells the other run that this one is awake, before the heartbeat does.
+                with contextlib.suppress(SluiceError):
+                    self._write()
             raise LeaseLostError(
                 f"the lease {self.token} was taken over by {newest}",
                 where=join(self.folder, f"{newest}.json"),

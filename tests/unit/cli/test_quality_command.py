@@ -274,6 +274,18 @@ def test_a_gate_that_a_run_has_opened_meanwhile(project: Path, monkeypatch: pyte
     assert judged is not None
     assert judged.quality is not None
     assert judged.quality.released_by is None
+    RunRecords(there).save(
+        msgspec.structs.replace(judged, quality=msgspec.structs.replace(judged.quality, released_by="bob"))
+    )
+    with monkeypatch.context() as patch:
+        keep_gate(there, held)
+        patch.setattr(Storage, "replace_if", after_another)
+        with pytest.raises(RefusedError):
+            release_gate(there, "ada", datetime.now(UTC))
+    judged = RunRecords(there).read(failed)
+    assert judged is not None
+    assert judged.quality is not None
+    assert judged.quality.released_by == "bob"
     read_remedy(refused.value, "GATE_CHANGED", "look at it again")
     keep_gate(there, held)
     assert release_gate(there, "ada", datetime.now(UTC)) is not None

@@ -16,14 +16,14 @@ from sluice.storage import Storage
 _MOST_BYTES = 1024 * 1024 * 1024
 
 
-def mark_of(log: DeltaLog, offset: Offset, *, storage: Storage) -> str | None:
+def mark_of(location: str, offset: Offset, *, storage: Storage) -> str | None:
     """What tells the newest version up to an offset from another one of its number; None where its commit is gone.
 
     Raises:
         StorageError: It can't be read.
     """
     version = _read_to(offset)
-    digest = _digest(log, version, storage)
+    digest = _digest(location, version, storage)
     return None if digest is None else f"{version} {digest}"
 
 
@@ -55,7 +55,11 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
         cause = f"the checkpoint has read up to version {read_to}, the newest is {log.latest}"
     for version, _, noted in (found.partition(" ") for found in (mark or "").split(", ")):
         # A version that log clean-up has taken is as good as any, and so is one that is yet to be read.
-        if version.isdigit() and int(version) <= read_to and _digest(log, int(version), storage) not in (None, noted):
+        if (
+            version.isdigit()
+            and int(version) <= read_to
+            and _digest(log.location, int(version), storage) not in (None, noted)
+        ):
             cause = (
                 f"version {version}, which the checkpoint has read, is another one now: an older copy of the table was"
                 " brought back, and written on"
@@ -76,6 +80,6 @@ def _read_to(offset: Offset) -> int:
     return offset.reservoir_version if offset.index >= 0 or offset.is_starting_version else offset.reservoir_version - 1
 
 
-def _digest(log: DeltaLog, version: int, storage: Storage) -> str | None:
-    content = storage.read(commit_file(log.location, version), max_bytes=_MOST_BYTES) if version >= 0 else None
+def _digest(location: str, version: int, storage: Storage) -> str | None:
+    content = storage.read(commit_file(location, version), max_bytes=_MOST_BYTES) if version >= 0 else None
     return None if content is None else hashlib.sha256(content).hexdigest()[:16]

@@ -199,8 +199,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             raise RefusedError(problem)
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
-        log = open_log(self.path, storage=storage)
-        return None if log is None else mark_of(log, read_offset(end, self.path), storage=storage)
+        return mark_of(self.path, read_offset(end, self.path), storage=storage)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> TableSlice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
