@@ -12,7 +12,11 @@ from deltalake import write_deltalake
 from sluice import sources
 from sluice.errors import DeclarationError
 from sluice.monitoring.inspection import inspect_checkpoint, inspect_stream, stream_lag
+from sluice.plan_document import PlanDocument
+from sluice.runs.lease import acquire
+from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
+from sluice.trigger import LiveTrigger
 from tests.engine_model import HeldRows
 from tests.unit.engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offsets
 
@@ -21,6 +25,7 @@ KEYS = [
     "state", "watermarks",
     "lag", "problems",
 ]  # fmt: skip
+LIVE = LiveTrigger(kind="processing-time", interval_ms=1000, run_for_ms=60_000)
 BYTES_OF_A_ROW = len('{"id": 0, "at": 0}\n')
 
 
@@ -175,6 +180,22 @@ class TestLag:
             (0, 0, 0),
             (0, 0, 0),
         ]
+
+    @pytest.mark.parametrize(("trigger", "is_told"), [(None, True), (LIVE, False)])
+    def test_of_a_batch_under_way(self, lab: Lab, trigger: LiveTrigger | None, *, is_told: bool) -> None:
+        """Its input is not counted; a run that stays at work has such a batch nearly always."""
+        leave_pending(lab, by_sluice=True)
+        home = lab.project.stream_home(lab.stream)
+        assert lag(lab)["a"]["pending_batch"] == 0
+
+        run_id = new_run_id(lab.now, None)
+        run = RunRecord(run_id=run_id, stream="s", generation=1, planned_at=lab.now, plan=PlanDocument(),
+                        status="running", trigger=trigger)  # fmt: skip
+        RunRecords(home).save(run)
+        folder = home.lease_folder(1)
+        with acquire(home.storage, folder, run_id=run_id, sink_is_idempotent=True, clock=lambda: lab.now):
+            assert lag(lab)["a"]["pending_batch"] == (0 if is_told else None)
+        assert lag(lab)["a"]["pending_batch"] == 0
 
     def test_a_file_from_the_future_has_no_age(self, lab: Lab) -> None:
         """A clock that is ahead makes no negative age."""
