@@ -40,7 +40,7 @@ test: setup ## Run every test, Spark and Airflow included (about 45 minutes on 2
 test-fast: setup ## Run the tests that need no JVM and no Airflow (seconds)
 	$(BIN)/python -m pytest -m "not spark and not airflow"
 
-demo: setup ## Run the main job on real flights through Airflow, and compare it with DuckDB (6 to 9 minutes on 2 cores)
+demo: setup ## Run the main job on real flights through Airflow, and compare it with DuckDB (3 to 5 minutes on 2 cores)
 	PYTHONPATH=include $(BIN)/python -m demo
 
 demo-kafka: setup ## Stream flights through a real Kafka into Delta, and compare it with DuckDB (2 minutes on 2 cores)
