@@ -58,13 +58,16 @@ def sink_replaced(
     )
 
 
-def sink_moved(project: Project, stream: Stream, record: Generation, pending: int) -> Problem | None:
-    """Another place than that of the sink with which a first batch was begun that is not done; None when it is that."""
+def sink_moved(project: Project, stream: Stream, record: Generation, state: SinkState, pending: int) -> Problem | None:
+    """Another place than that of the sink with which a first batch was begun that is not done; None when it is that.
+
+    A table that was moved is known again by its identity, where that is noted.
+    """
     place = stream.sink.location or ""
     sink = project.place(place)
     # Of several, the places of the others are those with which the batch was divided: see `moved_sink`.
     then = record.declared_at(pending).get(SINK_PLACE, sink)
-    if then == sink or record.sink_identity is not None:
+    if then == sink or (record.sink_identity is not None and state.identity == record.sink_identity):
         return None
     return Problem(
         code="SINK_MOVED",
@@ -97,7 +100,7 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
         older = older_sink(stream, state, record, checkpoint.committed_id, storage=home.storage)
         problem = older if older is not None and older.is_blocking else None
     problem = problem or unnoted_sink(project, stream, record, checkpoint, state, storage=home.storage)
-    if problem is None and record.sink_identity is None and checkpoint.planned_id is not None:
-        problem = sink_moved(project, stream, record, checkpoint.planned_id)
+    if problem is None and checkpoint.planned_id is not None:
+        problem = sink_moved(project, stream, record, state, checkpoint.planned_id)
     if problem is not None and problem.is_blocking:
         raise RefusedError(problem)

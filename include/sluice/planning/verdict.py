@@ -202,7 +202,7 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
     if plan.verdict != "resume" or seen.known is None or seen.checkpoint.planned_id is None:
         return plan
     pending = seen.checkpoint.planned_id
-    if (problem := sink_moved(project, seen.stream, seen.known, pending)) is not None:
+    if (problem := sink_moved(project, seen.stream, seen.known, seen.sink, pending)) is not None:
         return plan.refused(problem)
     divided = read_staged(home, plan.generation, pending, Division)
     if divided is not None and (problem := moved_sink(project, seen.stream.sink, divided)) is not None:
