@@ -8,6 +8,7 @@ from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.older_table import older_sink
+from sluice.planning.replaced_sink import replaced_sink
 from sluice.planning.sink_places import SINK_PLACE
 from sluice.planning.unnoted_sink import unnoted_sink
 from sluice.project import Project
@@ -33,11 +34,9 @@ def sink_replaced(
     begun = record.declared_at(planned) if record is not None and planned is not None else {}
     if begun.get(SINK_FORM, stream.sink.form) != stream.sink.form:
         was = f"{begun[SINK_FORM]} at {begun['sink']}" if begun.get("sink") else begun[SINK_FORM]
-        return Problem(
-            code="SINK_REPLACED",
-            file=place,
-            cause=f"this generation has begun with a sink of another kind ({was}); declared is {stream.sink.form}",
-            consequence="the rows that were written before would be missing in it for ever",
+        return replaced_sink(
+            place,
+            f"this generation has begun with a sink of another kind ({was}); declared is {stream.sink.form}",
             remedy="declare the sink as it was; or a new stream with a sink of its own",
         )
     identity = record.sink_identity if record is not None else None
@@ -48,14 +47,8 @@ def sink_replaced(
         return None
     then = record.newest_declared.get("sink") if record is not None else None
     known = f"{identity} at {then}" if then else identity
-    return Problem(
-        code="SINK_REPLACED",
-        file=place,
-        cause=f"this generation has written table {known}; at {place} there is "
-        + (f"another one now, {sink.identity}" if sink.identity else "none"),
-        consequence="the rows that were written before would be missing in it for ever",
-        remedy="restore the table, or declare the sink where it is; or a new stream with a sink of its own",
-    )
+    now = f"another one now, {sink.identity}" if sink.identity else "none"
+    return replaced_sink(place, f"this generation has written table {known}; at {place} there is {now}")
 
 
 def sink_moved(project: Project, stream: Stream, record: Generation, state: SinkState, pending: int) -> Problem | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.errors import Problem
 from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation
+from sluice.planning.replaced_sink import replaced_sink
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink, SinkState
 from sluice.storage import Storage
@@ -71,13 +72,11 @@ def older_table(
         unknown = table.why_unknown(record.query_id, written.batch_id, None, storage=storage)
         if unknown is not None:
             return _may_have_expired(table.location or table.kind, written.batch_id, unknown.why)
-    return Problem(
-        code="SINK_REPLACED",
-        file=table.location or table.kind,
-        cause=f"this generation has written batch {written.batch_id} into the table, in version {written.version}, and"
+    return replaced_sink(
+        table.location or table.kind,
+        f"this generation has written batch {written.batch_id} into the table, in version {written.version}, and"
         f" it has {'none of its batches' if state.last_batch is None else f'them up to {state.last_batch}'}"
         + (f", and versions up to {state.version}" if state.version is not None else ""),
-        consequence="the rows that were written before would be missing in it for ever",
         remedy="restore the table as it was, or declare the sink where that one is; or a new stream with a sink of its"
         " own",
     )

@@ -18,6 +18,7 @@ from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.live import live_obstacle, live_reason, other_engine
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
+from sluice.planning.replaced_sink import replaced_sink
 from sluice.planning.survey import Survey, positions
 from sluice.planning.timers import NEVER_ENDS, due_timers, is_timer_due, later_timers
 from sluice.sources.contract import Available, Bound, Step
@@ -177,12 +178,10 @@ def _check_sink(seen: Survey) -> Problem | None:
         return seen.unnoted
     committed, in_sink = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
     if sink.notes_every_batch and in_sink < committed:
-        return Problem(
-            code="SINK_REPLACED",
-            file=place,
-            cause=f"this generation has written its batches up to {committed} into it, and the manifest there has "
+        return replaced_sink(
+            place,
+            f"this generation has written its batches up to {committed} into it, and the manifest there has "
             + (f"them up to {in_sink}" if in_sink >= 0 else "none of them"),
-            consequence="the rows that were written before would be missing in it for ever",
             remedy="restore the folder with its manifest, or declare a new stream with a sink of its own",
         )
     if seen.older is not None and seen.older.is_blocking:

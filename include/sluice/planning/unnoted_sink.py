@@ -9,14 +9,13 @@ from __future__ import annotations
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import Problem
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.planning.replaced_sink import MISSING, replaced_sink
 from sluice.planning.sink_places import SINK_PLACE, place_name
 from sluice.project import Project
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink, SinkState
 from sluice.storage import Storage
 from sluice.stream import Stream
-
-_MISSING = "the rows that were written before would be missing in it for ever"
 
 
 def unnoted_sink(
@@ -44,9 +43,8 @@ def unnoted_sink(
         StorageError: A table can't be read right now.
     """
     sink, committed = stream.sink, checkpoint.committed_id
-    is_noted = record is not None and record.sink_identity is not None
-    # A manifest of files, which has every batch, is looked at in any case; topics and functions tell nothing.
-    if committed is None or is_noted or not sink.is_idempotent or state.notes_every_batch:
+    # A manifest of files, which has every batch, is looked at in any case.
+    if committed is None or _is_noted_or_mute(sink, record) or state.notes_every_batch:
         return None
     query_id = record.query_id if record is not None else checkpoint.query_id
     begun = record.declared_at(checkpoint.planned_id or 0) if record is not None else {}
@@ -73,12 +71,19 @@ def unnoted_now(project: Project, stream: Stream, home: StreamHome) -> Problem |
     """
     number = home.current_generation()
     record = home.generation(number)
+    if _is_noted_or_mute(stream.sink, record):
+        return None
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     query_id = record.query_id if record is not None else checkpoint.query_id
     # The checkpoint first: what was committed by then, the sink holds now.
     state = stream.sink.state(query_id, storage=home.storage)
     problem = unnoted_sink(project, stream, record, checkpoint, state, storage=home.storage)
     return problem if problem is not None and problem.is_blocking else None
+
+
+def _is_noted_or_mute(sink: Sink, record: Generation | None) -> bool:
+    """Whether the home knows the sink, or the sink is a topic or a function, which tell nothing."""
+    return (record is not None and record.sink_identity is not None) or not sink.is_idempotent
 
 
 def _tables(sink: Sink, state: SinkState, query_id: str | None, storage: Storage) -> list[tuple[str, Sink, SinkState]]:
@@ -109,7 +114,7 @@ def _of_another_writer(stream: Stream, table: Sink, there: SinkState, committed:
         + ("the table's log has none of them" if there.exists else "there is no table"),
         consequence="the rows that were written before are not in it, unless their writer left no transactions there"
         if there.exists
-        else _MISSING,
+        else MISSING,
         remedy="compare the place of the sink with that of the writer before: Spark's own Delta sink leaves the id of"
         " the query, `foreachBatch` leaves nothing"
         + ("" if there.exists else ". Where the table is to begin with what comes now, make it, without rows"),
@@ -126,7 +131,7 @@ def _elsewhere(project: Project, table: Sink, then: str | None, committed: int) 
         file=place,
         cause=f"batch {committed} went into a sink at {then or 'another place'}, and what is here has no batch of the"
         " stream",
-        consequence=_MISSING,
+        consequence=MISSING,
         remedy=f"declare the sink at {then or 'its earlier place'}; or move the table here, with its log",
     )
 
@@ -134,7 +139,9 @@ def _elsewhere(project: Project, table: Sink, then: str | None, committed: int) 
 def _gone(table: Sink, there: SinkState, committed: int) -> Problem | None:
     if there.exists:
         return None
-    return _replaced(table, f"this generation has committed batches up to {committed}, and there is no table")
+    return replaced_sink(
+        table.location or table.kind, f"this generation has committed batches up to {committed}, and there is no table"
+    )
 
 
 def _without_any(
@@ -146,14 +153,7 @@ def _without_any(
     if there.forgetful is not None or table.why_unknown(record.query_id, committed, None, storage=storage) is not None:
         # What is to be said of that, `older_table` says.
         return None
-    return _replaced(table, f"this generation has committed batches up to {committed}, and the table has none of them")
-
-
-def _replaced(table: Sink, cause: str) -> Problem:
-    return Problem(
-        code="SINK_REPLACED",
-        file=table.location or table.kind,
-        cause=cause,
-        consequence=_MISSING,
-        remedy="restore the table, or declare the sink where it is; or a new stream with a sink of its own",
+    return replaced_sink(
+        table.location or table.kind,
+        f"this generation has committed batches up to {committed}, and the table has none of them",
     )
