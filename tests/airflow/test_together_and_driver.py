@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -23,6 +20,7 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped, TaskDeferred
 from airflow_project import StreamProject
 from several_streams import home_of, make_several, records_of
+from small_drivers import SmallDrivers
 from until import until
 
 from sluice.documents import encode_document
@@ -30,7 +28,6 @@ from sluice.project import Project, find_project
 from sluice.runs import driver as runs_driver
 from sluice.runs.driver import Driver, Drivers
 from sluice.runs.lease import acquire
-from sluice.runs.process import is_alive
 from sluice.runs.record import BatchRecord, RecordedError, RunRecord, RunRecords
 from sluice.runs.stop import StopRequest, request_stop, stop_request
 from sluice_airflow.noted_runs import NotedRuns
@@ -49,29 +46,18 @@ _GOES_ON = "import time; print('what Spark says', flush=True); time.sleep(600)"
 _ENDS = "print('what Spark says')"
 
 
-class Launched:
-    """Launches small programs in place of drivers, and ends them with the test."""
+class Launched(SmallDrivers):
+    """Launches small programs in place of drivers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.program = _ENDS
-        self.drivers: list[Driver] = []
         self.runs: list[list[str]] = []
 
     def __call__(self, project: Project, _streams: Any, planned: Mapping[str, RunRecord], _conn_id: str) -> Driver:
-        (first, record), *rest = planned.items()
-        others = [(project.home_named(name), other.run_id) for name, other in rest]
-        command, environment = [sys.executable, "-c", self.program], dict(os.environ)
-        drivers = Drivers(project.home_named(first))
-        driver = drivers.launch(record.run_id, command, environment, datetime.now(UTC), others=others)
+        driver = self.launch(project, planned, self.program)
         self.runs.append(list(planned))
-        self.drivers.append(driver)
         return driver
-
-    def end(self) -> None:
-        for driver in self.drivers:
-            if driver.process is not None and is_alive(driver.process):
-                with suppress(ProcessLookupError):  # it may end in between
-                    os.killpg(driver.process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
