@@ -124,6 +124,8 @@ class Generation(Document, frozen=True, kw_only=True):
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
     runs: tuple[BegunRun, ...] = ()
     """The newest tries of runs, the last one last: by them it is known whose batches are in the log."""
+    unproven: int | None = None
+    """A batch that is done again beside drivers that may wake up, until it is known that none has written its state."""
 
     @property
     def newest_declared(self) -> Mapping[str, str]:

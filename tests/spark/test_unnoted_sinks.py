@@ -186,13 +186,42 @@ def test_one_of_several(lab: Lab, part: str) -> None:
     assert ids(lab.table("moved")) == ([0, 2] if part == "even" else [1, 3])
 
 
+@pytest.mark.parametrize("form", [name for name in FORMS if name != "complete"])
+def test_an_older_copy(lab: Lab, form: str) -> None:
+    """Of a table that somebody had made beforehand: brought back once the first batch counts, it lacks that one."""
+    stream = declared(form)
+    columns = "id BIGINT" if form != "changes" else "id BIGINT, seq BIGINT"
+    lab.spark.sql(f"CREATE TABLE delta.`{lab.root / 'out'}` ({columns}) USING delta")
+    shutil.copytree(lab.root / "out", lab.root / "copy")
+    die_behind(lab, stream)
+    shutil.rmtree(lab.root / "out")
+    (lab.root / "copy").rename(lab.root / "out")
+
+    assert refused(lab, stream).code == "SINK_REPLACED"
+
+
+@pytest.mark.parametrize("part", ["even", "odd"])
+def test_an_older_copy_of_one_of_several(lab: Lab, part: str) -> None:
+    """Each of them is known by what it has."""
+    parts = {name: sinks.delta(name) for name in ("even", "odd")}
+    stream = replace(declared("published"), transform=f"{__name__}:split", sink=None, sinks=parts)
+    lab.spark.sql(f"CREATE TABLE delta.`{lab.root / part}` (id BIGINT) USING delta")
+    shutil.copytree(lab.root / part, lab.root / "copy")
+    die_behind(lab, stream)
+    shutil.rmtree(lab.root / part)
+    (lab.root / "copy").rename(lab.root / part)
+
+    assert refused(lab, stream).code == "SINK_REPLACED"
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
 @pytest.mark.parametrize("form", ["published", "merged"])
-def test_a_table_that_is_dropped_before_anything_counts(lab: Lab, form: str) -> None:
+def test_a_table_that_is_dropped_before_anything_counts(lab: Lab, form: str, *, is_made_anew: bool) -> None:
     """The first batch was in it, its driver died before Spark's commit, and it is begun anew: nothing is missing.
 
     Elsewhere it is not begun: there, its rows would be twice.
     """
-    stream, keep = declared(form), KnownGeneration.keep_identity
+    stream, keep = declared(form), KnownGeneration.keep_first
     write_numbers(lab.root / "in", 2)
 
     def keeping(*args: Any) -> None:
@@ -200,11 +229,13 @@ def test_a_table_that_is_dropped_before_anything_counts(lab: Lab, form: str) -> 
         raise ConnectionError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KnownGeneration, "keep_identity", keeping)
+        patch.setattr(KnownGeneration, "keep_first", keeping)
         with pytest.raises(BatchFailedError):
             lab.run(stream)
     assert refused(lab, declared(form, "moved")).code == "SINK_MOVED"
     shutil.rmtree(lab.root / "out")
+    if is_made_anew:
+        lab.spark.sql(f"CREATE TABLE delta.`{lab.root / 'out'}` (id BIGINT) USING delta")
 
     lab.run(stream)
     write_numbers(lab.root / "in", 2, first=2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,14 +17,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError
-from sluice.running import analysed_query, repeated_batch, runner
+from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError, StorageError
+from sluice.running import analysed_query, batches, repeated_batch, runner, woken_drivers
 from sluice.running.query_starts import QueryStarts
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import Sink
 from sluice.sinks.delta.merged import MergedDeltaSink
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import run_through
+from sluice.storage import Storage
 from tests.remedies import read_remedy
 from tests.spark.lab import FIRST_MTIME, Lab, ids, write_files, write_numbers
 from tests.spark.power_cuts import let_leases_run_out
@@ -160,23 +162,57 @@ def weighed(numbers: DataFrame) -> DataFrame:
     return joined.groupBy(F.col("w.k").alias("k")).agg(F.sum("w.weight").alias("sum"))
 
 
-@pytest.mark.parametrize("step", ["clear", "start"])
-def test_its_tasks_write_state_while_the_batch_is_done_again(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """It had read other values: its files of the state must not be among those of the run that took over."""
-    stream = replace(declared("weighed", sinks.delta("out", merge_on="k")), output_mode="update")
-    WEIGHTS["table"] = str(lab.root / "weight")
+@dataclass
+class Beside:
+    """A stream whose driver stands still in batch 1, when tasks of its have written state of other weights."""
 
-    def weigh(weight: int) -> None:
+    lab: Lab
+    stream: Stream
+    left: dict[Path, bytes]
+    """Its files of the state of one partition."""
+
+    @property
+    def home(self) -> Path:
+        return self.lab.root / "home" / "s"
+
+    def weigh(self, weight: int) -> None:
         rows = pa.table({"k": list(range(8)), "weight": [weight] * 8})
         write_deltalake(WEIGHTS["table"], rows, mode="overwrite")
 
-    weigh(1)
+    def wake(self, **changes: Any) -> None:
+        """What its tasks were amid of comes through, and its lease tells."""
+        for file, content in self.left.items():
+            file.write_bytes(content)
+        lease = self.home / "leases" / "0001" / "2.json"
+        lease.write_text(json.dumps(json.loads(lease.read_bytes()) | changes))
+
+    def wake_at_the_start(self, patch: pytest.MonkeyPatch) -> None:
+        start = QueryStarts.start
+
+        def starting(*args: Any, **kwargs: Any) -> Any:
+            self.wake(expires_at="2036-01-01T00:00:00Z")
+            return start(*args, **kwargs)
+
+        patch.setattr(QueryStarts, "start", starting)
+
+    def check_next(self) -> None:
+        """One more batch: the state before it was that of the rows in the sink."""
+        self.weigh(1)
+        write_numbers(self.lab.root / "land", 1, first=2, rows=8)
+        self.lab.run(self.stream)
+        assert {row["sum"] for row in self.lab.table("out").collect()} == {102}
+
+
+@pytest.fixture
+def beside(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    stream = replace(declared("weighed", sinks.delta("out", merge_on="k")), output_mode="update")
+    monkeypatch.setitem(WEIGHTS, "table", str(lab.root / "weight"))
+    found = Beside(lab, stream, {})
+    found.weigh(1)
     write_numbers(lab.root / "land", 1, rows=8)
     lab.run(stream)
     write_numbers(lab.root / "land", 1, first=1, rows=8)
-    weigh(10)
+    found.weigh(10)
     with monkeypatch.context() as patch:
 
         def standing_still(_sink: MergedDeltaSink, frame: DataFrame, *_: Any, **__: Any) -> None:
@@ -190,42 +226,99 @@ def test_its_tasks_write_state_while_the_batch_is_done_again(
         patch.setattr(Lease, "__exit__", leaving)
         with pytest.raises(BatchFailedError):
             lab.run(stream)
-    home = lab.root / "home" / "s"
-    state, lease = home / "generations" / "0001" / "state" / "0", home / "leases" / "0001" / "2.json"
-    left = {file: file.read_bytes() for file in state.glob("0/*2.delta*")}
-    assert left
+    state = found.home / "generations" / "0001" / "state" / "0"
+    found.left = {file: file.read_bytes() for file in state.glob("0/*2.delta*")}
+    assert found.left
     let_leases_run_out(lab.root / "home")
+    found.weigh(100)
+    return found
 
-    weigh(100)
-    start, clear = QueryStarts.start, repeated_batch.clear_state_of_try
 
-    def wake(changes: dict[str, Any]) -> None:
-        for file, content in left.items():
-            file.write_bytes(content)
-        lease.write_text(json.dumps(json.loads(lease.read_bytes()) | changes))
-
-    def starting(*args: Any, **kwargs: Any) -> Any:
-        wake({"expires_at": "2036-01-01T00:00:00Z"})
-        return start(*args, **kwargs)
+@pytest.mark.parametrize("step", ["clear", "start"])
+def test_its_tasks_write_state_while_the_batch_is_done_again(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It had read other values: its files of the state must not be among those of the run that took over."""
+    clear = repeated_batch.clear_state_of_try
 
     def clearing(*args: Any, **kwargs: Any) -> None:
         clear(*args, **kwargs)
-        wake({"is_released": True})
+        beside.wake(is_released=True)
 
     with monkeypatch.context() as patch:
         if step == "clear":
             patch.setattr(runner, "clear_state_of_try", clearing)
         else:
-            patch.setattr(QueryStarts, "start", starting)
+            beside.wake_at_the_start(patch)
         with pytest.raises(BatchFailedError, match="woke up while its batch 1 was done again"):
-            lab.run(stream)
-    assert not (home / "generations" / "0001" / "commits" / "1").exists()
+            beside.lab.run(beside.stream)
+    assert not (beside.home / "generations" / "0001" / "commits" / "1").exists()
 
-    assert [batch.was_in_sink for batch in lab.run(stream).batches] == [True]
-    weigh(1)
-    write_numbers(lab.root / "land", 1, first=2, rows=8)
+    assert [batch.was_in_sink for batch in beside.lab.run(beside.stream).batches] == [True]
+    beside.check_next()
+
+
+class DiedError(BaseException):
+    """The driver that took over is gone, too."""
+
+
+@pytest.mark.parametrize("dies", ["before it looks", "as it looks", "before the commit is gone", "before the state is"])
+def test_who_took_over_dies_before_it_knows(beside: Beside, monkeypatch: pytest.MonkeyPatch, dies: str) -> None:
+    """That nobody has proved the state is noted before the batch is begun: the next run computes it anew."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise DiedError
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StorageError("the lease could not be read", where="here", remedy="try again")
+
+    delete = Storage.delete
+
+    def deleting(storage: Storage, location: str) -> None:
+        if "/commits/" in location:
+            raise StorageError("it could not be deleted", where=location, remedy="try again")
+        delete(storage, location)
+
+    with monkeypatch.context() as patch:
+        beside.wake_at_the_start(patch)
+        patch.setattr(runner._Run, "_close_failed", lambda *_: None)
+        match dies:
+            case "before it looks":
+                patch.setattr(batches, "check_own_state", die)
+            case "as it looks":
+                patch.setattr(woken_drivers, "woken", fail)
+            case "before the commit is gone":
+                patch.setattr(Storage, "delete", deleting)
+            case _:
+                patch.setattr(woken_drivers, "clear_state_of", die)
+        with pytest.raises((DiedError, StorageError)):
+            beside.lab.run(beside.stream)
+
+    write_numbers(beside.lab.root / "land", 1, first=9, rows=0)
+    first, *_ = beside.lab.run(beside.stream).batches
+    assert (first.batch_id, first.was_in_sink) == (1, True)
+    beside.check_next()
+    assert beside.lab.run(beside.stream).status == "skipped"
+
+
+def test_a_damaged_lease_of_long_ago(lab: Lab) -> None:
+    """Who does a batch of a stream without state again asks nobody who may wake up."""
+    stream = declared("plain")
+    write_numbers(lab.root / "land", 1)
     lab.run(stream)
-    assert {row["sum"] for row in lab.table("out").collect()} == {102}
+    write_numbers(lab.root / "land", 1, first=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaSink, "publish_batch", fail_to_publish)
+        with pytest.raises(BatchFailedError):
+            lab.run(stream)
+    (lab.root / "home" / "s" / "leases" / "0001" / "1.json").write_bytes(b"")
+
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1]
+
+
+def fail_to_publish(*_: Any, **__: Any) -> None:
+    raise ConnectionError
 
 
 def stand_still_at_the_start(lab: Lab, stream: Stream, meanwhile: Callable[[], object]) -> SluiceError:

@@ -42,7 +42,7 @@ def sink_replaced(
     identity = record.sink_identity if record is not None else None
     if identity is None or sink.identity == identity:
         return None
-    if checkpoint.committed_id is None and sink.identity is None:
+    if checkpoint.is_pending and checkpoint.committed_id is None:
         # A first batch that nobody counts was there, and is done again.
         return None
     then = record.newest_declared.get("sink") if record is not None else None

@@ -38,7 +38,7 @@ from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
 from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile
-from sluice.running.woken_drivers import check_own_state
+from sluice.running.woken_drivers import begin_beside, check_own_state
 from sluice.runs.lease import Lease, LeaseFile
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink
@@ -192,8 +192,8 @@ class BatchRunner:
         work = self._begin(batch, warnings)
         query = self._run_through(work)
         committed = self._logs.check_committed(batch.batch_id)
-        if batch.kind == "uncommitted" and self._query.stream.sink.is_idempotent:
-            check_own_state(batch.batch_id, self._state.location, self._lease, self._standing, storage=self._storage)
+        if batch.kind == "uncommitted":
+            check_own_state(batch.batch_id, self._known, self._lease, self._standing)
         self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
@@ -218,6 +218,7 @@ class BatchRunner:
         was_decided = is_decided(self._home, self._generation.generation, batch.batch_id)
         if batch.kind == "uncommitted":
             check_uncommitted(self._state, storage=self._storage)
+            begin_beside(batch.batch_id, self._known, self._standing)
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, was_decided=was_decided)
         else:
             warnings += self._write(batch)

@@ -38,7 +38,7 @@ class KnownGeneration:
                 self.home.keep_generation(found)
                 self.generation = found
 
-    def keep_identity(self, sink: Sink) -> None:
+    def keep_first(self, sink: Sink, batch_id: int) -> None:
         """Note which table a first batch went into, as soon as it is there: before Spark says that the batch is done.
 
         Raises:
@@ -48,9 +48,10 @@ class KnownGeneration:
         """
         if self.generation.sink_identity is not None:
             return
-        identity = sink.state(None, storage=self.home.storage).identity
-        if identity is not None:
-            self.keep(lambda known: msgspec.structs.replace(known, sink_identity=identity))
+        storage = self.home.storage
+        state = sink.state(self.generation.query_id, storage=storage)
+        if state.identity is not None:
+            self.keep(lambda known: _with_written(known, sink, state, batch_id, storage=storage))
 
 
 def as_in_sink(known: Generation, seen: Survey, *, storage: Storage) -> Generation:
@@ -65,20 +66,25 @@ def as_in_sink(known: Generation, seen: Survey, *, storage: Storage) -> Generati
         StorageError: A table can't be read right now.
     """
     sink, committed = seen.stream.sink, seen.checkpoint.committed_id
-    if committed is None and known.sink_identity is not None and seen.sink.identity is None:
+    if committed is None and known.sink_identity not in {None, seen.sink.identity}:
         # What a first batch had made that is done again is gone.
-        return msgspec.structs.replace(known, sink_identity=None)
+        return msgspec.structs.replace(known, sink_identity=None, written=None, written_parts={})
     if committed is None or not sink.is_idempotent:
         return known
+    return _with_written(known, sink, seen.sink, committed, storage=storage)
+
+
+def _with_written(known: Generation, sink: Sink, state: SinkState, newest: int, *, storage: Storage) -> Generation:
+    """What is known of a generation, with which table it is, and what is in it up to a batch."""
     changes: dict[str, Any] = {}
-    if known.sink_identity is None and seen.sink.last_batch is not None:
-        changes["sink_identity"] = seen.sink.identity
-    written = _newer(known.written, seen.sink, committed)
+    if known.sink_identity is None and state.last_batch is not None:
+        changes["sink_identity"] = state.identity
+    written = _newer(known.written, state, newest)
     if written is not None:
         changes["written"] = written
     if isinstance(sink, SeveralSinks):
         states = sink.table_states(known.query_id, storage=storage)
-        found = {name: _newer(known.written_parts.get(name), state, committed) for name, state in states.items()}
+        found = {name: _newer(known.written_parts.get(name), there, newest) for name, there in states.items()}
         newer = {
             name: msgspec.structs.replace(part, identity=states[name].identity)
             for name, part in found.items()
@@ -88,9 +94,9 @@ def as_in_sink(known: Generation, seen: Survey, *, storage: Storage) -> Generati
     return msgspec.structs.replace(known, **changes)
 
 
-def _newer(written: WrittenBatch | None, state: SinkState, committed: int) -> WrittenBatch | None:
-    """The newest batch of a table, where that is newer than what is noted, and committed."""
+def _newer(written: WrittenBatch | None, state: SinkState, newest: int) -> WrittenBatch | None:
+    """The newest batch of a table, where that is newer than what is noted, and not beyond a batch."""
     last = state.last_batch
-    if last is None or state.version is None or last > committed or (written is not None and written.batch_id >= last):
+    if last is None or state.version is None or last > newest or (written is not None and written.batch_id >= last):
         return None
     return WrittenBatch(last, state.version)

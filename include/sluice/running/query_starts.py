@@ -165,7 +165,7 @@ class QueryStarts:
         def write(frame: DataFrame, batch_id: int) -> None:
             self.lease.check()
             function(frame, batch_id)
-            self.known.keep_identity(self.sink)
+            self.known.keep_first(self.sink, batch_id)
 
         return write
 

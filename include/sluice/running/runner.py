@@ -44,7 +44,7 @@ from sluice.running.repeated_batch import clear_state_of_try, has_gone_on
 from sluice.running.result_columns import check_result, let_tables_follow, newest_written
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
-from sluice.running.woken_drivers import standing_beside
+from sluice.running.woken_drivers import may_have_state, standing_beside, take_back_unproven
 from sluice.runs.driver import following_requests
 from sluice.runs.lease import Lease, LeaseFile
 from sluice.runs.record import BatchRecord, RunRecord
@@ -188,6 +188,7 @@ class _Run:
         self.preparation = preparation = self.preparation.under(self.lease)
         # First of all: whoever takes over from this run knows nothing of the one before it.
         preparation.close_dead(self.lease)
+        take_back_unproven(preparation.home, self.plan.generation)
         # What was seen before the lease may have been another run's work in progress.
         self.seen, self.plan = preparation.survey_and_plan()
         if (ended := preparation.end_without_spark(self.seen, self.plan, has_lease=True)) is not None:
@@ -228,8 +229,8 @@ class _Run:
             choose_shuffle_partitions(query.frame.sparkSession, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
         generation = self._known_generation()
-        if seen.checkpoint.is_pending:
-            # Before anything of the state is cleared: who wakes up from now on may write some.
+        if seen.checkpoint.is_pending and stream.sink.is_idempotent and may_have_state(seen.checkpoint):
+            # Before anything of it is cleared: who wakes up from now on may write some.
             self.standing = standing_beside(self.lease, home.storage)
         if seen.checkpoint.is_pending and not rows_count(seen):
             self.lease.check()

@@ -10,9 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import msgspec
+
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import clear_state_of, has_state
 from sluice.errors import BatchFailedError
+from sluice.home import StreamHome
 from sluice.locations import join
+from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease, LeaseFile, standing_leases, woken
 from sluice.storage import Storage
 
@@ -21,6 +27,11 @@ _MOST_LEASES = 100
 _WAKING_SECONDS = 2.0
 """How long a driver that has woken may take to renew its lease: it looks at it every second while Spark is at work."""
 _LOOK_SECONDS = 0.1
+
+
+def may_have_state(checkpoint: CheckpointState) -> bool:
+    """Whether a batch that is done again keeps state, as far as its checkpoint tells: a first one may."""
+    return bool(checkpoint.operators) or checkpoint.planned_id == 0
 
 
 def standing_beside(lease: Lease, storage: Storage) -> Mapping[int, LeaseFile]:
@@ -33,9 +44,18 @@ def standing_beside(lease: Lease, storage: Storage) -> Mapping[int, LeaseFile]:
     return standing_leases(storage, lease.folder, but=lease.token, since=lease.token - _MOST_LEASES)
 
 
-def check_own_state(
-    batch_id: int, checkpoint: str, lease: Lease, standing: Mapping[int, LeaseFile], *, storage: Storage
-) -> None:
+def begin_beside(batch_id: int, known: KnownGeneration, standing: Mapping[int, LeaseFile]) -> None:
+    """Note that the state of a batch may come to be that of two, before it is begun: whoever dies proves nothing.
+
+    Raises:
+        LeaseLostError: Another run has taken over.
+        StorageError: It could not be written.
+    """
+    if standing:
+        known.keep(lambda found: msgspec.structs.replace(found, unproven=batch_id))
+
+
+def check_own_state(batch_id: int, known: KnownGeneration, lease: Lease, standing: Mapping[int, LeaseFile]) -> None:
     """Make sure that the state of a batch that was done again, and that Spark has committed, is of that run alone.
 
     Else the commit is taken back, with the state: the sink has the rows, and the next try computes the state of them.
@@ -43,10 +63,9 @@ def check_own_state(
 
     Args:
         batch_id: The batch.
-        checkpoint: The checkpoint's folder.
+        known: What is known of the generation.
         lease: That of this run.
         standing: Those of the others, as they were before the batch was begun.
-        storage: Where all of it is.
 
     Raises:
         BatchFailedError: Another driver has woken up meanwhile.
@@ -54,21 +73,54 @@ def check_own_state(
         RefusedError: A lease is damaged.
         StorageError: Something can't be read or deleted.
     """
-    if not standing or not has_state(checkpoint, storage=storage):
+    if not standing:
         return
+    storage, number = known.home.storage, known.generation.generation
+    checkpoint = known.home.checkpoint_location(number)
+    if has_state(checkpoint, storage=storage) and (run_ids := _woken(lease, standing, storage)):
+        lease.check()
+        _take_back(batch_id, checkpoint, storage)
+        raise BatchFailedError(
+            f"the driver of run {run_ids[0]}, which had stood still, woke up while its batch {batch_id} was done again,"
+            " and may have written some of the state",
+            where=checkpoint,
+            remedy="the state and the commit are taken back, the sink has the rows: the next try computes the state"
+            " anew",
+        )
+    known.keep(lambda found: msgspec.structs.replace(found, unproven=None))
+
+
+def take_back_unproven(home: StreamHome, number: int) -> None:
+    """Take back a batch whose driver died before it knew whose the state is, or amid of taking it back.
+
+    Args:
+        home: The stream's folder in the home, of a run that has its lease.
+        number: The generation.
+
+    Raises:
+        RefusedError: A file of the home is damaged.
+        StorageError: Something can't be read or deleted.
+    """
+    known = home.generation(number)
+    if known is None or known.unproven is None:
+        return
+    checkpoint = home.checkpoint_location(number)
+    commits = list_log(join(checkpoint, "commits"), storage=home.storage)
+    if commits is None or commits.latest is None or commits.latest <= known.unproven:
+        _take_back(known.unproven, checkpoint, home.storage)
+    home.keep_generation(msgspec.structs.replace(known, unproven=None))
+
+
+def _woken(lease: Lease, standing: Mapping[int, LeaseFile], storage: Storage) -> list[str]:
+    """The runs whose drivers have renewed their leases; whoever has just woken gets the time for it."""
     deadline = time.monotonic() + _WAKING_SECONDS
-    while not (run_ids := woken(storage, lease.folder, standing)):
-        if time.monotonic() >= deadline:
-            return
+    while not (run_ids := woken(storage, lease.folder, standing)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    lease.check()
-    # In this order: a commit without its state is told by Spark, a state without its commit by nobody.
-    clear_state_of(batch_id, checkpoint, storage=storage)
+    return run_ids
+
+
+def _take_back(batch_id: int, checkpoint: str, storage: Storage) -> None:
+    # In this order: Spark goes on from a batch without a commit, and not from one without its state.
     for name in (f".{batch_id}.crc", str(batch_id)):
         storage.delete(join(checkpoint, "commits", name))
-    raise BatchFailedError(
-        f"the driver of run {run_ids[0]}, which had stood still, woke up while its batch {batch_id} was done again, and"
-        " may have written some of the state",
-        where=checkpoint,
-        remedy="the state and the commit are taken back, the sink has the rows: the next try computes the state anew",
-    )
+    clear_state_of(batch_id, checkpoint, storage=storage)

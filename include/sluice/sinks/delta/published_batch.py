@@ -129,10 +129,20 @@ def publish_batch(
     """Commit what was written aside; see `StagingSink.publish_batch`."""
     from deltalake.exceptions import CommitFailedError
 
+    partitions = aside.partition_by if aside.table is None else aside.table.partition_by
+    try:
+        # Before the table is looked at: it takes time, in which another one may be made in its place.
+        added, told = _found(location, batch, aside, partitions, options, storage=storage)
+    except StorageError:
+        table = find_table(location, storage=storage)
+        if table is not None and _holds(table, location, batch, storage):
+            # Whoever published it has tidied up.
+            return
+        raise
     failed: Exception | None = None
     for _ in range(_MOST_TRIES):
         try:
-            _commit(location, batch, aside, options, storage)
+            _commit(location, batch, aside, added, told, storage=storage)
         except (DeclarationError, _UnfitError) as exc:
             forget_batch(location, batch, storage=storage)
             if isinstance(exc, _UnfitError):
@@ -149,11 +159,18 @@ def publish_batch(
         raise _not_committed(location, str(failed)) from failed
 
 
-def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str, str], storage: Storage) -> None:
+def _commit(
+    location: str,
+    batch: SinkBatch,
+    aside: Aside,
+    added: Sequence[AddAction],
+    told: CommitProperties,
+    *,
+    storage: Storage,
+) -> None:
     from deltalake.exceptions import CommitFailedError
 
     if aside.columns is not None and open_log(location, storage=storage) is None:
-        added, told = _found(location, batch, aside, aside.partition_by, options, storage=storage)
         columns = json.loads(aside.columns)["fields"]
         check_far_times(added, {column["name"]: column["type"] for column in columns}, place=location)
         new_table.create(location, aside.columns, aside.partition_by, added, told, storage=storage)
@@ -168,7 +185,6 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
     if (unfit := changed_since(aside.table, table) or obstacle(table)) is not None:
         raise _UnfitError(unfit)
     partitions = table.metadata().partition_columns
-    added, told = _found(location, batch, aside, partitions, options, storage=storage)
     check_far_times(added, spark_columns(table), place=location)
     with library_call(_NOT_PUBLISHED, location, passing=CommitFailedError, remedy=_TRY_AGAIN):
         table.create_write_transaction(

@@ -218,6 +218,10 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
         return None
     partitions = table.metadata().partition_columns
     added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
+    # To measure the files takes time, in which another table may be made in the place of this one.
+    table = load_table(location, storage=storage, version=wanted.version)
+    if changed_since(aside.table, table) is not None:
+        return None
     check_far_times(added, spark_columns(table), place=location)
     rows_replaced = known_sum(files.values())
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
