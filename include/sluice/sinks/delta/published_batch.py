@@ -133,11 +133,15 @@ def publish_batch(
     try:
         # Before the table is looked at: it takes time, in which another one may be made in its place.
         added, told = _found(location, batch, aside, partitions, options, storage=storage)
-    except StorageError:
+    except StorageError as exc:
         table = find_table(location, storage=storage)
         if table is not None and _holds(table, location, batch, storage):
             # Whoever published it has tidied up.
             return
+        other = None if table is None or aside.table is None else changed_since(aside.table, table)
+        if other is not None:
+            # Its files went with the table that was there.
+            raise _unfit(location, other) from exc
         raise
     failed: Exception | None = None
     for _ in range(_MOST_TRIES):
@@ -146,7 +150,7 @@ def publish_batch(
         except (DeclarationError, _UnfitError) as exc:
             forget_batch(location, batch, storage=storage)
             if isinstance(exc, _UnfitError):
-                raise _not_committed(location, f"{exc}, since the batch was written") from exc
+                raise _unfit(location, str(exc)) from exc
             raise
         except CommitFailedError as exc:
             # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
@@ -319,6 +323,10 @@ def _holds(table: DeltaTable, location: str, batch: SinkBatch, storage: Storage)
 def _folder(location: str, batch: SinkBatch) -> str:
     # With the lease's token: a driver that lost its lease may still write, and must not write over this one's files.
     return join(location, f"batch-{batch.query_id}-{batch.batch_id:08d}-{batch.token}")
+
+
+def _unfit(location: str, why: str) -> StorageError:
+    return _not_committed(location, f"{why}, since the batch was written")
 
 
 def _not_committed(location: str, why: str) -> StorageError:
