@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, RunError
-from sluice.sinks.delta import new_table
+from sluice.errors import BatchFailedError, DeclarationError, RunError
+from sluice.sinks.delta import new_table, table
 from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
 from tests.spark.lab import Lab, ids, write_numbers
@@ -37,6 +38,27 @@ QUERIES = {
     "variant": "id, parse_json('{}') AS v",
     "two names alike": "id, 1 AS ID",
     "letters": "id, 1 AS `größe`, 2 AS `a-b`, 3 AS `x.y`",
+}
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
+_TYPE, _KEPT = "has no type", "which Delta does not keep"
+REFUSED = {
+    "void": ("id, NULL AS nothing", "column 2 of the result has no type"),
+    "void in a list": ("id, array(NULL) AS nothings", _TYPE),
+    "void in a struct": ("id, named_struct('a', NULL) AS s", _TYPE),
+    "void in a map": ("id, map('k', NULL) AS m", _TYPE),
+    "days": ("id, INTERVAL '1' DAY AS gap", "of type interval day, or has such in it, which Delta does not keep"),
+    "years": ("id, INTERVAL '1' YEAR AS gap", _KEPT),
+    "months, days and micros": ("id, make_interval(1, 1) AS gap", _KEPT),
+    "a time of day": ("id, array(TIME'10:00:00') AS t", _KEPT),
+    "a collation": ("id, named_struct('c', 'a' COLLATE UNICODE) AS s", "string with the collation"),
+    "a list of collated": ("id, array('a' COLLATE UNICODE) AS s", "string with the collation"),
+    "a name": ("id, 1 AS `a b`", 'column 2 of the result, or a field in it, has " " in its name'),
+    "a field's name": ("id, array(named_struct('a=b', 1)) AS s", 'has "=" in its name'),
+    "a line's end": ("id, map('k', named_struct('a\\nb', 1)) AS s", r'has "\n" in its name'),
+}
+TAKEN = {
+    "a fixed length": "id, CAST('a' AS CHAR(3)) AS c, CAST('a' AS VARCHAR(3)) AS v",
+    "other letters": "id, 1 AS `a-b`, 2 AS `c.d`, 3 AS `e/f`, 4 AS `void`, 5 AS `interval`",
 }
 CURRENT: list[str] = []
 
@@ -120,6 +142,66 @@ def test_the_same_table(lab: Lab, monkeypatch: pytest.MonkeyPatch, query: str, p
     if query in {"every type", "letters"}:
         assert operation(lab.root / "ours") == "CREATE TABLE"
         assert operation(lab.root / "sparks") == "STREAMING UPDATE"
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_columns_that_no_table_has(lab: Lab, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    """Refused by `check` and before anything is begun, where Delta would refuse the batch once that is planned."""
+    CURRENT[:], told = [REFUSED[query][0]], REFUSED[query][1]
+    write_numbers(lab.root / "in", 3)
+    stream = declared("out")
+    with pytest.raises(DeclarationError, match=re.escape(told)):
+        lab.run(stream)
+    assert not (lab.checkpoint(stream) / "offsets").exists()
+    monkeypatch.setattr(table, "check_new", lambda *_args, **_more: None)
+    with pytest.raises(BatchFailedError, match=r"DELTA_|UNSUPPORTED_TIME_TYPE"):
+        lab.run(stream)
+    monkeypatch.undo()
+    CURRENT[:] = ["id"]
+    assert [batch.kind for batch in lab.run(stream).batches] == ["uncommitted"]
+
+
+@pytest.mark.parametrize("query", TAKEN)
+def test_columns_that_a_table_has(lab: Lab, query: str) -> None:
+    CURRENT[:] = [TAKEN[query]]
+    write_numbers(lab.root / "in", 3)
+    assert lab.run(declared("out")).status == "succeeded"
+
+
+def test_names_that_a_table_maps(lab: Lab) -> None:
+    """A table that maps columns has any name, also where each batch makes it anew; nothing has partitions alone."""
+    CURRENT[:] = ["id, 1 AS `a b`"]
+    write_numbers(lab.root / "in", 3)
+    mapped = replace(declared("out"), conf={f"{_DEFAULTS}columnMapping.mode": "name"})
+    with spark_setting(lab.spark, f"{_DEFAULTS}columnMapping.mode", "name"):
+        assert lab.run(mapped).status == "succeeded"
+    anew = declared("anew", overwrite_schema=True)
+    anew = replace(anew, transform=f"{__name__}:counted", output_mode="complete")
+    lab.spark.sql(
+        f"CREATE TABLE delta.`{lab.root / 'anew'}` (x INT)"
+        " USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    assert lab.run(anew).status == "succeeded"
+    CURRENT[:] = ["id, 1 AS n"]
+    with pytest.raises(DeclarationError, match="partitioned by every column"):
+        lab.run(declared("parts", partition_by=["ID", "n"]))
+
+
+def test_new_columns_that_no_table_has(lab: Lab) -> None:
+    """Of a table that is let follow: refused before it is altered."""
+    CURRENT[:] = ["id"]
+    write_numbers(lab.root / "in", 3)
+    stream = declared("out", schema_evolution="add")
+    lab.run(stream)
+    write_numbers(lab.root / "in", 3, first=3)
+    CURRENT[:] = ["id, INTERVAL '1' DAY AS gap"]
+    with pytest.raises(DeclarationError, match="gap: not in the table"):
+        lab.run(stream)
+    assert not (lab.checkpoint(stream) / "offsets" / "1").exists()
+
+
+def counted(numbers: DataFrame) -> DataFrame:
+    return numbers.groupBy("id").count().selectExpr(*_expressions(CURRENT[0]))
 
 
 def test_an_event_time(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

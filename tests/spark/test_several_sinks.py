@@ -509,7 +509,7 @@ def test_sinks_that_change(lab: Lab) -> None:
     with pytest.raises(RefusedError, match="there is none"):
         lab.run(moved)
     exchanged_names = {"odd": sinks.delta("odd"), "even": sinks.delta("even")}
-    with pytest.raises(RefusedError, match="sink of another kind"):
+    with pytest.raises(RefusedError, match="its sinks in another order"):
         lab.run(declared(sinks=exchanged_names))
     (lab.root / "odd").rename(lab.root / "gone")
     with pytest.raises(RefusedError, match="there is none"):

@@ -34,9 +34,11 @@ def sink_replaced(
     begun = record.declared_at(planned) if record is not None and planned is not None else {}
     if begun.get(SINK_FORM, stream.sink.form) != stream.sink.form:
         was = f"{begun[SINK_FORM]} at {begun['sink']}" if begun.get("sink") else begun[SINK_FORM]
+        is_order = sorted(begun[SINK_FORM].split(", ")) == sorted(stream.sink.form.split(", "))
+        other = "its sinks in another order" if is_order else "a sink of another kind"
         return replaced_sink(
             place,
-            f"this generation has begun with a sink of another kind ({was}); declared is {stream.sink.form}",
+            f"this generation has begun with {other} ({was}); declared is {stream.sink.form}",
             remedy="declare the sink as it was; or a new stream with a sink of its own",
         )
     identity = record.sink_identity if record is not None else None

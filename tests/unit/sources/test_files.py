@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,15 @@ class TestDeclaration:
         source = sources.files("in", format="csv", schema=SCHEMA, header=True, ignore_corrupt_files=True)
 
         assert source.options == {"header": "true", "ignoreCorruptFiles": "true"}
+
+    @pytest.mark.parametrize("name", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+    def test_a_setting_that_a_variable_tells(self, name: str) -> None:
+        """Whoever plans may have another one than the driver, and would count other files."""
+        source, setting = make_files_source("in"), f"spark.sql.files.{name}"
+        with pytest.raises(DeclarationError, match=re.escape(f"`{setting}` is '${{LENIENT}}'")) as refused:
+            source.under({setting: "${LENIENT}"})
+        assert "`true` or `false`" in str(refused.value.remedy)
+        assert source.under({setting: "True"}).settings[name] == "true"
 
     def test_resolved(self, tmp_path: Path) -> None:
         """A relative path is one of the project's; what leaves it is refused by name."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sluice.delta_table import open_log
 from sluice.errors import StorageError
+from sluice.sinks.delta.refused_columns import name_not_taken
 from sluice.sinks.delta.table_rules import rule_of_columns, rule_of_partitions
 from sluice.storage import Storage
 from sluice.storage_failures import library_call
@@ -16,9 +16,6 @@ from sluice.storage_failures import library_call
 if TYPE_CHECKING:
     from deltalake import CommitProperties
     from deltalake.transaction import AddAction
-
-_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
-"""What Delta takes in no column's name, unless it maps columns."""
 
 
 def obstacle(columns: str, partition_by: Sequence[str]) -> str | None:
@@ -32,7 +29,7 @@ def obstacle(columns: str, partition_by: Sequence[str]) -> str | None:
     kinds = {found["name"]: found["type"] for found in made["fields"]}
     if not kinds or len({name.lower() for name in kinds}) < len(made["fields"]):
         return "the batch has no columns, or one of them twice"
-    if (name := next((name for name in _names(made) if _FORBIDDEN.search(name)), None)) is not None:
+    if (name := name_not_taken(made)) is not None:
         return f"the name of column `{name}` is none that Delta takes"
     if len(partition_by) >= len(kinds):
         return "every column is a partition column"
@@ -91,13 +88,3 @@ def _nullable(kind: Any) -> Any:
             kinds = {part: _nullable(kind[part]) for part in ("keyType", "valueType")}
             return kind | kinds | {"valueContainsNull": True}
     return kind
-
-
-def _names(kind: Any) -> list[str]:
-    """The names of all columns of a type, and of those in them."""
-    if not isinstance(kind, dict):
-        return []
-    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    fields = kind.get("fields", [])
-    own = [found["name"] for found in fields]
-    return own + [name for part in [*inner, *(found["type"] for found in fields)] for name in _names(part)]

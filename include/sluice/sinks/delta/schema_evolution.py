@@ -21,6 +21,7 @@ from sluice.errors import DeclarationError
 from sluice.exact_types import NOTHING, is_exact
 from sluice.locations import spark_location
 from sluice.sinks.delta.implicit_casts import columns_of
+from sluice.sinks.delta.refused_columns import type_not_kept
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 
@@ -40,7 +41,6 @@ _MOST_CONFLICTS = 20
 _GENERATED = "delta.generationExpression"
 _FILLED = {_GENERATED, "CURRENT_DEFAULT", "delta.identity.step"}
 """What the log notes beside columns that Delta gives a value where a row has none."""
-_UNTYPED = re.compile(rf'"(?:type|elementType|keyType|valueType)": "{NOTHING}"')
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def check_same(
     Raises:
         DeclarationError: It has not.
     """
-    fits = _taken(table, evolution)
+    fits = _taken(table, evolution) | {"narrower"}
     if refused := [difference for difference in differences(table, frame) if difference.kind not in fits]:
         kinds = {difference.kind for difference in refused}
         remedies = []
@@ -277,8 +277,8 @@ def _differing(table: Any, result: Any, path: tuple[str, ...]) -> Iterator[Diffe
             if there is not None:
                 yield from _differing(there["type"], found["type"], (*path, there["name"]))
             else:
-                is_typed = _UNTYPED.search(json.dumps(found)) is None
-                yield Difference((*path, found["name"]), "new" if is_typed else "other", None, found["type"])
+                may_come = type_not_kept(found) is None
+                yield Difference((*path, found["name"]), "new" if may_come else "other", None, found["type"])
     for part, name in PARTS.items():
         if part in result and part in table:
             yield from _differing(table[part], result[part], (*path, name))

@@ -41,6 +41,7 @@ from sluice.sinks.delta import forgotten, published_batch, schema_evolution
 from sluice.sinks.delta.declared_columns import check_alike, check_partitions, interval_kind
 from sluice.sinks.delta.far_times import far_time_told
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
+from sluice.sinks.delta.refused_columns import check_new
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.storage import Storage
 
@@ -126,16 +127,20 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
         return None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
 
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
-        check_alike(frame, place=f"{use.place}, {self.path}")
-        table = self._lasting(use.output_mode, use.storage)
-        if table is not None:
+        place = f"{use.place}, {self.path}"
+        check_alike(frame, place=place)
+        there = find_table(self.path, storage=use.storage)
+        if there is None or self._is_made_anew(use.output_mode):
+            properties = there.metadata().configuration if there is not None else {}
+            check_new(frame, self.partition_by, {**self.options, **properties}, use.conf, place=place)
+        else:
             schema_evolution.check_result(
-                table,
+                there,
                 frame,
                 self.schema_evolution,
                 use.written,
                 only_adds=not isinstance(self, KeyedSink),
-                place=f"{use.place}, {self.path}",
+                place=place,
             )
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from sluice.errors import DeclarationError
 from sluice.sources.contract import SOURCE_METRICS
 from sluice.sql_text import identifier
 
@@ -28,7 +29,16 @@ def passing_over(conf: Mapping[str, str]) -> dict[str, str]:
     """What a stream's settings say of the files that Spark may pass over, as options of its reader.
 
     A reader is given both: what else a session has been told, by whomever, then lets no file pass.
+
+    Raises:
+        DeclarationError: A variable says it, which another process may not have: what is read would depend on that.
     """
+    for setting in _PASSING_OVER.values():
+        if "${" in conf.get(setting, ""):
+            raise DeclarationError(
+                f"`{setting}` is {conf[setting]!r}",
+                remedy="write `true` or `false`: whoever plans has to know which files Spark may pass over",
+            )
     says = {name: conf.get(setting, "").strip().lower() == "true" for name, setting in _PASSING_OVER.items()}
     return {name: "true" if is_set else "false" for name, is_set in says.items()}
 
