@@ -86,6 +86,10 @@ class SeveralSinks(BatchSink, BenchSink):
         return "its sinks get what the transform gives each", "give a sink to the rows that are to be kept elsewhere"
 
     @property
+    def named_columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.named_columns))
+
+    @property
     def form(self) -> str:
         return ", ".join(f"{name}: {part.form}" for name, part in self.parts.items())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -101,6 +102,82 @@ def test_rows_in_files(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {batch.output_rows for batch in lab.run(lines).batches} == {None}
 
 
+def without(monkeypatch: pytest.MonkeyPatch, condition: str) -> None:
+    """Let a table's writer lose rows."""
+    whole = DeltaSink.write_batch_aside
+
+    def lossy(self: DeltaSink, frame: DataFrame, batch: Any, *, storage: Any) -> Any:
+        return whole(self, frame.where(f"NOT ({condition})"), batch, storage=storage)
+
+    monkeypatch.setattr(DeltaSink, "write_batch_aside", lossy)
+
+
+def ranged(numbers: DataFrame) -> DataFrame:
+    return numbers.repartitionByRange(2, "id")
+
+
+def filtered(numbers: DataFrame) -> DataFrame:
+    return numbers.where("id != 0").withColumn("twice", F.col("id") * 2)
+
+
+@pytest.mark.parametrize("lost", ["id > 1", "id > 0", "id = 3", "id >= 0"])
+@pytest.mark.parametrize("transform", ["kept", "filtered"])
+@pytest.mark.parametrize("source", ["files", "table"])
+def test_any_number_of_rows_lost(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, source: str, transform: str, lost: str
+) -> None:
+    """Half of them, three quarters, one, all: told, also where a filter may have left them out."""
+    write_numbers(lab.root / "in", 4)
+    append_outside(lab.root / "table", [0, 1, 2, 3])
+    kinds = {"files": sources.files("in", format="json", schema="id bigint"), "table": sources.delta("table")}
+    stream = Stream(
+        name="numbers",
+        sources={"numbers": kinds[source]},
+        transform=f"{__name__}:{transform}",
+        sink=sinks.delta("out"),
+    )
+    without(monkeypatch, lost)
+    record = lab.run(stream)
+    assert broken_balance(record) is not None
+    (batch,) = record.batches
+    assert len(batch.warnings) == 1
+    assert "came out" in batch.warnings[0] if transform == "kept" else "came to the sink" in batch.warnings[0]
+    assert batch.unmatched_rows == (0 if transform == "kept" else 1)
+
+
+KEPT_ONCE = {
+    "sampled": ("ranged", {}, None),
+    "filtered": ("filtered", {}, 1),
+    "filtered and merged": ("filtered", {"merge_on": ["id"]}, 1),
+    "the newest of a key": ("of_one_key", {"changes": sinks.changes(keys=["one"], sequence_by="id")}, None),
+    "the history of a key": (
+        "of_one_key",
+        {"changes": sinks.changes(keys=["one"], sequence_by="id", stored_as_scd_type=2)},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT_ONCE)
+def test_no_row_is_missed(lab: Lab, case: str) -> None:
+    """What Spark reads twice, and what a merge makes of the rows of one key, is no loss."""
+    transform, options, unmatched = KEPT_ONCE[case]
+    write_numbers(lab.root / "in", 4)
+    stream = Stream(
+        name="numbers",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:{transform}",
+        sink=sinks.delta("out", **options),
+    )
+    record = lab.run(stream)
+    assert [(batch.unmatched_rows, batch.warnings) for batch in record.batches] == [(unmatched, ())]
+    assert broken_balance(record) is None
+
+
+def of_one_key(numbers: DataFrame) -> DataFrame:
+    return numbers.withColumn("one", F.lit(1))
+
+
 def test_rows_that_were_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that loses rows is noticed by the run itself; a backfill of the interval brings them back."""
     write_files(lab.root / "in", {"1.json": "\n".join(f'{{"id": {n}, "day": "2026-01-02"}}' for n in range(4))})
@@ -111,13 +188,8 @@ def test_rows_that_were_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         sink=sinks.delta("out", partition_by=["day"]),
         interval_column="day",
     )
-    whole = DeltaSink.write_batch_aside
     with monkeypatch.context() as patch:
-        patch.setattr(
-            DeltaSink,
-            "write_batch_aside",
-            lambda self, frame, batch, *, storage: whole(self, frame.where("id > 0"), batch, storage=storage),
-        )
+        without(patch, "id = 0")
         record = lab.run(stream)
     read_remedy(broken_balance(record), "ROWS_NOT_IN_BALANCE", "computes the rows of an interval anew")
     assert "the sources gave 4 rows, each of which the transform keeps, and 3 came out" in record.batches[0].warnings[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,46 @@ def test_a_checkpoint_that_is_older_than_a_table_that_has_forgotten(lab: Lab) ->
     assert getattr(lab.plan(declared).problem, "code", None) == "SINK_AHEAD"
     forget(lab, "out")
     assert "TRANSACTIONS_EXPIRE" in [warning.code for warning in lab.plan(declared).warnings]
+
+
+def warned(lab: Lab, declared: Stream) -> list[str]:
+    return [found.code for found in lab.plan(declared).warnings if found.code == "SINK_RESTORED"]
+
+
+@pytest.mark.parametrize("by", ["Spark", "delta-rs"])
+def test_a_table_that_was_taken_back(lab: Lab, by: str) -> None:
+    """By `RESTORE` it still says that it has the batches: a plan tells, and the record of the run that goes on."""
+    declared = begin(lab)
+    place = lab.root / "out"
+
+    def restore(version: int) -> None:
+        if by == "Spark":
+            lab.spark.sql(f"RESTORE delta.`{place}` TO VERSION AS OF {version}").collect()
+        else:
+            DeltaTable(str(place)).restore(version)
+
+    DeltaTable(str(place)).optimize.compact()
+    restore(DeltaTable(str(place)).version() - 1)
+    assert (warned(lab, declared), numbers(lab)) == ([], [0, 1, 2, 3])
+    restore(0)
+    assert (warned(lab, declared), numbers(lab)) == (["SINK_RESTORED"], [0, 1])
+    (warning,) = (found for found in lab.plan(declared).warnings if found.code == "SINK_RESTORED")
+    assert f"has taken the table back{' to version 0' if by == 'Spark' else ''}" in warning.cause
+    read_remedy(warning, "SINK_RESTORED", "to the version before")
+    restore(DeltaTable(str(place)).version() - 1)
+    assert (warned(lab, declared), numbers(lab)) == ([], [0, 1, 2, 3])
+    restore(0)
+    record = lab.run(declared)
+    assert any("SINK_RESTORED" in str(found) for found in lab.records(declared)[-1]["plan"]["warnings"])
+    assert record.status == "succeeded"
+    assert warned(lab, declared) == []
+    assert plan_backfill(lab.project, BackfillRequest(lab.project.resolve(declared), DAY)).verdict == "run"
+
+
+def test_a_table_that_was_taken_back_to_a_time(lab: Lab) -> None:
+    """To which version that was, the log does not say."""
+    declared = begin(lab)
+    first = DeltaTable(str(lab.root / "out")).history()[-1]["timestamp"]
+    time = datetime.fromtimestamp(first / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    lab.spark.sql(f"RESTORE delta.`{lab.root / 'out'}` TO TIMESTAMP AS OF '{time}'").collect()
+    assert (warned(lab, declared), numbers(lab)) == (["SINK_RESTORED"], [0, 1])

@@ -94,31 +94,54 @@ def as_decided(batch: BatchRecord, decision: Decision, in_quarantine: int | None
     return _warned(batch, told)
 
 
-def tied_to_input(batch: BatchRecord, flow: RowFlow | None, *, reads_more: bool) -> BatchRecord:
+def tied_to_input(
+    batch: BatchRecord, flow: RowFlow | None, *, promised: int | None = None, reads_more: bool
+) -> BatchRecord:
     """A batch's record with how many rows the transform left out, and a warning where more are missing.
 
     Args:
         batch: With where the rows of the result went.
         flow: What the transform makes of a row; None where it is not known.
+        promised: How many rows the logs of its sources told of when it was planned; None where they do not tell.
         reads_more: Whether Spark may count rows that a source does not give, as the deleted ones in Delta's files.
     """
-    read, made = batch.input_rows, batch.result_rows
-    if made is None and batch.output_rows is not None:
-        made = batch.output_rows + batch.quarantined_rows + batch.dropped_rows
-    if flow is None or read is None or made is None or (not read and made):
+    read, made, gone = batch.input_rows, batch.result_rows, None
+    if batch.output_rows is not None:
+        gone = batch.output_rows + batch.quarantined_rows + batch.dropped_rows
+    if flow is None or read is None or (not read and (made or gone)):
         # Of a batch that Delta's own writer fits into its table, Spark counts no row of the sources.
         return batch
-    left_out = max(read - made, 0)
-    if flow == "each" and left_out:
-        if reads_more or (made and not read % made):
-            # A row counts as often as it is read: the surplus is told of elsewhere.
-            return batch
-        left_out = 0
-    batch = msgspec.structs.replace(batch, unmatched_rows=left_out)
-    if read == made + left_out:
+    if flow == "each":
+        return _each_kept(batch, gone if made is None else made, promised=promised, reads_more=reads_more)
+    if made is None:
+        # What was lost on the way to the table looks like what the filter left out.
         return batch
-    kept = "each of which the transform keeps" if flow == "each" else "of each of which the transform makes one or none"
-    return _warned(batch, f"the sources gave {read:,} rows, {kept}, and {made:,} came out: {_LOOK}")
+    batch = msgspec.structs.replace(batch, unmatched_rows=max(read - made, 0))
+    if made > read:
+        return _warned(batch, _told(read, "of each of which the transform makes one or none", made))
+    if gone is not None and gone != made and not batch.warnings:
+        return _warned(batch, f"the transform gave {made:,} rows, and {gone:,} came to the sink: {_LOOK}")
+    return batch
+
+
+def _each_kept(batch: BatchRecord, made: int | None, *, promised: int | None, reads_more: bool) -> BatchRecord:
+    """The same where the transform keeps every row."""
+    read = batch.input_rows or 0
+    is_promise = promised is not None and promised <= read
+    if made is None or (reads_more and not is_promise and made < read):
+        return batch
+    expected = promised if is_promise and promised is not None else read
+    if made == expected != read:
+        # A row counts as often as it is read: the surplus is told of elsewhere.
+        return batch
+    batch = msgspec.structs.replace(batch, unmatched_rows=0)
+    if made == expected:
+        return batch
+    return _warned(batch, _told(expected, "each of which the transform keeps", made))
+
+
+def _told(read: int, kept: str, made: int) -> str:
+    return f"the sources gave {read:,} rows, {kept}, and {made:,} came out: {_LOOK}"
 
 
 def _warned(batch: BatchRecord, warning: str) -> BatchRecord:

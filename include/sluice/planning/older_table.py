@@ -43,7 +43,8 @@ def older_table(
 ) -> Problem | None:
     """What is to be said of a table that lacks a batch which was written into it; None where nothing is known of one.
 
-    Not blocking where the table may have forgotten that it has the batch.
+    Not blocking where the table may have forgotten that it has the batch, and where it says that it has it while its
+    rows were taken back.
 
     Args:
         stream: The declaration.
@@ -64,7 +65,8 @@ def older_table(
         # A home from before that was noted, or a checkpoint that was restored alone: all depends on the table.
         return _expired(state, committed) if state.last_batch is None else None
     if state.holds(written.batch_id):
-        return None
+        is_later = state.version is not None and state.version > written.version
+        return table.taken_back_since(written.version, storage=storage) if is_later else None
     # A version that is not there yet can't have been forgotten.
     if state.version is None or state.version >= written.version:
         if state.forgetful is not None:

@@ -1,4 +1,4 @@
-"""Columns that are declared of a table which is not there yet, and that nothing of the stream has a name for.
+"""Columns that a sink or a suite names, of a result that nothing of the stream has such a name for.
 
 What columns a transform makes, only Spark knows. But a name that no source has, and that stands nowhere in the text of
 the transform, is most often a mistake in writing.
@@ -16,6 +16,7 @@ from sluice.gate.contracts import source_columns
 from sluice.plan import Plan
 from sluice.planning.transform_text import transform_texts
 from sluice.project import Project
+from sluice.quality.suite import Suite
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -24,15 +25,31 @@ _MOST_TEXT = 1_000_000
 _READS_TEXTS = re.compile(r"\bimportlib\b|\bopen\(|\bread_(?:text|bytes)\(|\.sql['\"]|\.\*")
 """By which a transform may name columns that its text does not: in files, in other modules, all that a struct has."""
 _FOLDER = re.compile(r"/([^/=]+)=")
+_SINK, _SUITE = "the declaration names", "the suite checks"
+_OF_SUITES = ("column", "column_A", "column_B", "column_list")
+"""The arguments of expectations that name columns which must be there."""
+_PLAIN_NAME = re.compile(r"[a-zA-Z]\w*(?:\.\w+)*", re.ASCII)
 _SPARKS_OWN = "_"
 """What the names begin with of columns that Spark and Delta add: `_metadata`, `_change_type`."""
 
 
-def unnamed_columns(project: Project, stream: Stream, plan: Plan, *, storage: Storage) -> Iterator[Problem]:
-    """Warn of each; where a source or the transform does not tell its names, of none."""
-    declared = dict.fromkeys([*stream.sink.partition_columns, *filter(None, [stream.interval_column])])
+def unnamed_columns(
+    project: Project, stream: Stream, plan: Plan, suite: Suite | None, *, is_new: bool, storage: Storage
+) -> Iterator[Problem]:
+    """Warn of each; where a source or the transform does not tell its names, of none.
+
+    Args:
+        project: The project of the stream.
+        stream: The declaration.
+        plan: What a run does.
+        suite: The stream's suite, if it has one.
+        is_new: Whether there is no table yet, whose own columns would tell.
+        storage: Where the sources are.
+    """
+    named = [*stream.sink.named_columns, *filter(None, [stream.interval_column])] if is_new else []
     # Letters beyond ASCII a text may spell otherwise.
-    asked = [column for column in declared if column.isascii() and not column.startswith(_SPARKS_OWN)]
+    asked = {column: _SINK for column in named if column.isascii() and not column.startswith(_SPARKS_OWN)}
+    asked |= {column: _SUITE for column in _checked(suite) if column not in asked}
     names = _columns(stream, plan, storage) if asked else None
     written = _written(project, stream) if names is not None else None
     if names is None or written is None:
@@ -46,11 +63,21 @@ def unnamed_columns(project: Project, stream: Stream, plan: Plan, *, storage: St
         yield Problem(
             code="COLUMN_NOT_NAMED",
             file=stream.declared_at or stream.place,
-            cause=f"the table is to have a column `{column}`: no source has it, and the transform does not name it",
+            cause=f"{asked[column]} a column `{column}`: no source has it, and the transform does not name it",
             consequence="if the transform makes none of that name, the run is refused once Spark is there",
             remedy=f"did you mean `{known[near[0]]}`?" if near else "correct the name; `sluice check` asks Spark",
             is_blocking=False,
         )
+
+
+def _checked(suite: Suite | None) -> Iterator[str]:
+    """The columns of the result that a suite's expectations name; of a field, the column that has it."""
+    for expectation in suite.expectations if suite is not None else ():
+        for argument in _OF_SUITES:
+            found = expectation.kwargs.get(argument, ())
+            for name in [found] if isinstance(found, str) else found:
+                if isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
+                    yield name.partition(".")[0]
 
 
 def _written(project: Project, stream: Stream) -> str | None:

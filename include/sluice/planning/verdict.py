@@ -149,8 +149,9 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: CheckedD
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
-    if not seen.sink.exists and plan.verdict == "run":
-        unnamed = unnamed_columns(project, seen.stream, plan, storage=home.storage)
+    if plan.verdict == "run":
+        is_new = not seen.sink.exists
+        unnamed = unnamed_columns(project, seen.stream, plan, declared.suite, is_new=is_new, storage=home.storage)
         plan = replace(plan, warnings=(*plan.warnings, *unnamed))
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))

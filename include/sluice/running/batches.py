@@ -45,6 +45,7 @@ from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import SOURCE_METRICS, ExpiringSource, LoggingSource, Position
 from sluice.spark.progress import ProgressLog, Report, kept_state, late_rows, progress_of, source_metric
 from sluice.spark.query import RAN_ANOTHER_BATCH, Query, run_through
+from sluice.spark.row_flow import COUNTED, counted_rows
 from sluice.spark.session import pinned_conf
 from sluice.spark.watermark_log import WatermarkLog, came_out_otherwise, not_kept
 from sluice.times import Clock, iso_millis
@@ -433,7 +434,10 @@ class BatchRunner:
             output_rows=output_rows,
             watermark=iso_millis(committed.next_watermark_ms) if committed.next_watermark_ms else None,
             duration_ms={name: int(value) for name, value in report.get("durationMs", {}).items()},
-            observed={name: found for name, found in observed.items() if not name.startswith(SOURCE_METRICS)},
+            result_rows=counted_rows(observed),
+            observed={
+                name: found for name, found in observed.items() if not name.startswith((SOURCE_METRICS, COUNTED))
+            },
             malformed_rows=source_metric(observed, "malformed_rows"),
             late_rows=late_rows(report) if is_told else None,
             state=kept_state(report),

@@ -59,7 +59,7 @@ from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.live_query import check_drained, check_live
 from sluice.spark.query import Query
 from sluice.spark.read_again import check_read_again
-from sluice.spark.row_flow import RowFlow, row_flow
+from sluice.spark.row_flow import RowFlow, counted, row_flow
 from sluice.spark.session import SessionOpener, choose_shuffle_partitions, open_session
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.state_check import check_state
@@ -309,7 +309,7 @@ class _Run:
         self.decided = decided_before(self.plan, home)
         self.flow = row_flow(query)
         self.runner = SparkBatches(
-            query,
+            counted(query, self.flow) if self.audit is None else query,
             self.known,
             self.lease,
             self.stop,
@@ -354,8 +354,10 @@ class _Run:
         """Record each batch once it is committed."""
         query, home = self.query, self.preparation.home
         reads_more = any(source.counts_more_rows for source in query.stream.sources.values())
+        promised = {batch.batch_id: batch.rows for batch in self.plan.batches}
         for batch in batches:
-            done = tied_to_input(self._told(batch), self.flow, reads_more=reads_more)
+            rows = promised.get(batch.batch_id)
+            done = tied_to_input(self._told(batch), self.flow, promised=rows, reads_more=reads_more)
             self._keep_what_was_written(done)
             self._save(batches=(*self.record.batches, done))
             is_split = self.audit is not None and self.audit.plan.quarantined is not None

@@ -52,7 +52,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     output_rows: int | None
     watermark: str | None
     result_rows: int | None = None
-    """How many rows came out of the transform; None where no suite has measured them."""
+    """How many rows came out of the transform; None where nobody has counted them: neither a suite, nor a filter."""
     quarantined_rows: int = 0
     dropped_rows: int = 0
     """How many rows the suite's `drop` left out."""

@@ -172,6 +172,11 @@ class Sink(ABC):
         """The columns of the result that it can't do without."""
         return ()
 
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """The columns of the result that its declaration names."""
+        return self.partition_columns
+
     def partitions(self, kinds: Mapping[str, str], output_mode: OutputMode, *, storage: Storage) -> Mapping[str, str]:
         """The columns that partition what is written, with the types that they have there.
 
@@ -256,6 +261,14 @@ class Sink(ABC):
             StorageError: It can't be read right now.
         """
         return iter(())
+
+    def taken_back_since(self, version: int, *, storage: Storage) -> Problem | None:
+        """What is to be said of a sink of which somebody has taken back a version that it has had; None without one.
+
+        Raises:
+            StorageError: It can't be read right now.
+        """
+        return None
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
@@ -394,6 +407,10 @@ class KeyedSink(BatchSink):
     @abstractmethod
     def key_columns(self) -> tuple[str, ...]:
         """The columns of the result that tell a row from others."""
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        return (*super().named_columns, *self.key_columns)
 
     @property
     @abstractmethod

@@ -82,13 +82,14 @@ class ClassicPlans:
         return _event_times(tracker, nodes)
 
     def analysed_text(self, frame: DataFrame) -> str:
-        return str(_analysed(frame).toString())
+        # `toString` of a source alone is its name.
+        return str(_analysed(frame).treeString())
 
     def analysed_json(self, frame: DataFrame) -> str | None:
         return str(_analysed(frame).toJSON())
 
     def optimised_text(self, frame: DataFrame) -> str:
-        return str(_optimised(frame).toString())
+        return str(_optimised(frame).treeString())
 
     def python_functions(self, frame: DataFrame) -> Iterator[tuple[str, bytes]]:
         for node in _below(_optimised(frame)):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
 from sluice.spark.plan_tree import Node, parse_plan
 from sluice.spark.query import Query, plan_reader
@@ -20,6 +23,11 @@ _EACH = {
     "Union",
 }
 _SOME = {"Filter", "Sample"}
+_BY_RANGE = re.compile(r" (?:ASC|DESC) NULLS (?:FIRST|LAST)\b")
+"""How a repartition sorts that samples its input first: Spark counts the rows twice."""
+COUNTED = "sluice.rows"
+"""The metrics in which the rows of a result are counted."""
+_ROWS = "rows"
 
 
 def row_flow(query: Query) -> RowFlow | None:
@@ -34,10 +42,38 @@ def row_flow(query: Query) -> RowFlow | None:
     return _flow(parse_plan(plan_reader(query.frame.sparkSession).analysed_text(query.frame)))
 
 
+def counted(query: Query, flow: RowFlow | None) -> Query:
+    """The query, with the rows of its result counted on the way where a filter leaves nothing else to tell them.
+
+    Args:
+        query: The query, which no suite measures.
+        flow: What its transform makes of a row.
+    """
+    if flow != "some":
+        return query
+    from pyspark.sql import functions
+
+    return replace(query, frame=query.frame.observe(COUNTED, functions.count("*").alias(_ROWS)))
+
+
+def counted_rows(observed: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """How many rows of a result were counted on the way; None where none were.
+
+    Args:
+        observed: The metrics of Spark's report of a batch.
+    """
+    rows = observed.get(COUNTED, {}).get(_ROWS)
+    return rows if isinstance(rows, int) else None
+
+
 def _flow(node: Node) -> RowFlow | None:
     if not node.children:
         return "each" if node.kind.startswith("Streaming") else None
     below = [_flow(child) for child in node.children]
-    if None in below or node.kind not in _EACH | _SOME:
+    if None in below or node.kind not in _EACH | _SOME or (node.kind == "RepartitionByExpression" and _by_range(node)):
         return None
     return "some" if node.kind in _SOME or "some" in below else "each"
+
+
+def _by_range(node: Node) -> bool:
+    return _BY_RANGE.search(node.rest) is not None

@@ -140,31 +140,52 @@ class TestInput:
     """What was read, tied to what came out."""
 
     @pytest.mark.parametrize(
-        ("output_rows", "flow", "unmatched"),
+        ("output_rows", "result_rows", "flow", "unmatched"),
         [
-            (9, "each", 0),
-            (9, "some", 0),
-            (6, "some", 3),
-            (0, "some", 9),
-            (9, None, None),
-            (None, "each", None),
-            # Read three times: told of elsewhere.
-            (3, "each", None),
+            (9, None, "each", 0),
+            (9, 9, "some", 0),
+            (6, 6, "some", 3),
+            (0, 0, "some", 9),
+            # Nobody has counted what the filter left, and what came to the sink may be less.
+            (6, None, "some", None),
+            (9, None, None, None),
+            (None, None, "each", None),
+            (None, 6, "some", 3),
         ],
     )
-    def test_in_balance(self, output_rows: int | None, flow: RowFlow | None, unmatched: int | None) -> None:
+    def test_in_balance(
+        self, output_rows: int | None, result_rows: int | None, flow: RowFlow | None, unmatched: int | None
+    ) -> None:
         """With a filter, what is missing was left out; what is not known is not said."""
-        done = tied_to_input(batch(output_rows), flow, reads_more=False)
+        counted = msgspec.structs.replace(batch(output_rows), result_rows=result_rows)
+        done = tied_to_input(counted, flow, reads_more=False)
         assert (done.unmatched_rows, done.warnings) == (unmatched, ())
 
-    @pytest.mark.parametrize(("output_rows", "flow"), [(8, "each"), (0, "each"), (10, "each"), (10, "some")])
-    def test_not_in_balance(self, output_rows: int, flow: RowFlow, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("output_rows", [8, 6, 3, 1, 0, 10, 18])
+    @pytest.mark.parametrize("promised", [None, 9, 12])
+    def test_not_in_balance(self, output_rows: int, promised: int | None, caplog: pytest.LogCaptureFixture) -> None:
         """Rows that the transform keeps are missing, or came from nowhere."""
-        done = tied_to_input(batch(output_rows), flow, reads_more=False)
-        assert f"the sources gave 9 rows, {'each' if flow == 'each' else 'of each'}" in done.warnings[0]
-        assert f"{output_rows} came out" in done.warnings[0]
+        done = tied_to_input(batch(output_rows), "each", promised=promised, reads_more=False)
+        assert f"the sources gave 9 rows, each of which the transform keeps, and {output_rows}" in done.warnings[0]
         assert is_broken(done)
         assert [log.levelname for log in caplog.records] == ["ERROR"]
+
+    @pytest.mark.parametrize(("output_rows", "result_rows"), [(5, 6), (3, 6), (0, 6), (7, 6), (10, 10), (6, 10)])
+    def test_not_in_balance_behind_a_filter(self, output_rows: int, result_rows: int) -> None:
+        """What the filter left is counted on the way: less of it came to the sink, or more than was read."""
+        counted = msgspec.structs.replace(batch(output_rows), result_rows=result_rows)
+        done = tied_to_input(counted, "some", reads_more=False)
+        came = f"{output_rows} came to the sink" if result_rows <= 9 else f"{result_rows} came out"
+        assert came in done.warnings[0]
+        assert is_broken(done)
+
+    def test_rows_that_are_read_twice(self) -> None:
+        """Where the logs of the sources told how many there are, more were read, and as many came: told elsewhere."""
+        done = tied_to_input(batch(3), "each", promised=3, reads_more=False)
+        assert (done.unmatched_rows, done.warnings) == (None, ())
+        lost = tied_to_input(batch(2), "each", promised=3, reads_more=True)
+        assert "the sources gave 3 rows" in lost.warnings[0]
+        assert is_broken(lost)
 
     def test_rows_that_only_spark_reads(self) -> None:
         """Of Delta's files it may count rows that are deleted; none may come from nowhere."""

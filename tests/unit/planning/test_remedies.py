@@ -418,6 +418,7 @@ ELSEWHERE = {
     "CHECKPOINT_OF_BATCHES": "tests/spark/test_live_runs.py::test_a_continuous_query_on_a_checkpoint_of_batches",
     "CHECKPOINT_OF_EPOCHS": "tests/spark/test_live_runs.py::test_another_run_on_a_checkpoint_of_epochs",
     "CHECKPOINT_CHANGED": "tests/unit/running/test_second_run.py::test_a_foreign_writer_is_noticed",
+    "SINK_RESTORED": "tests/spark/test_older_tables.py::test_a_table_that_was_taken_back",
     "COLUMN_NOT_NAMED": "tests/unit/planning/test_unnamed_columns.py::test_the_remedy",
     "CONTRACT_BROKEN": "tests/unit/gate/test_contracts.py::test_a_broken_contract_refuses",
     "DECISION_DAMAGED": "tests/spark/test_split_batches.py::test_a_damaged_decision",

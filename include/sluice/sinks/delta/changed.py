@@ -78,6 +78,10 @@ class ChangedDeltaSink(KeyedDeltaSink):
         return self.changes.keys
 
     @property
+    def named_columns(self) -> tuple[str, ...]:
+        return (*super().named_columns, self.changes.sequence_by, *self.changes.except_columns)
+
+    @property
     def takes_keys_once(self) -> bool:
         return False
 

@@ -180,8 +180,10 @@ def check_same(
     Raises:
         DeclarationError: It has not.
     """
-    fits = _taken(table, evolution) | {"narrower"}
-    if refused := [difference for difference in differences(table, frame) if difference.kind not in fits]:
+    fits = _taken(table, evolution)
+    found = [difference for difference in differences(table, frame) if difference.kind not in fits]
+    # What a type was widened to takes it: whoever takes the change back goes on, and rows are released as they were.
+    if refused := [one for one in found if not (one.kind == "narrower" and is_wider(one.result, one.table))]:
         kinds = {difference.kind for difference in refused}
         remedies = []
         if evolution is None and kinds & {"new", "wider"}:

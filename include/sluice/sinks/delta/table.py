@@ -24,7 +24,7 @@ from sluice.delta_table import (
     spark_columns,
     transactions,
 )
-from sluice.errors import SluiceError
+from sluice.errors import Problem, SluiceError
 from sluice.locations import spark_location
 from sluice.paths import resolve_path
 from sluice.sinks.contract import (
@@ -43,6 +43,7 @@ from sluice.sinks.delta.far_times import far_time_told
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
 from sluice.sinks.delta.refused_columns import check_new
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
+from sluice.sinks.delta.taken_back import taken_back_since
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
         if last is None or table.transaction_version(query_id) == last:
             return replace(found, last_batch=last)
         return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
+
+    def taken_back_since(self, version: int, *, storage: Storage) -> Problem | None:
+        return taken_back_since(self.path, version, storage=storage)
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
