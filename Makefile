@@ -57,7 +57,7 @@ bench-quick: setup ## Measure what starts cost, side by side (8 minutes on 2 cor
 
 campaign: setup ## Run the long series of kills and random cases
 	HYPOTHESIS_PROFILE=campaign SLUICE_KILLS=10 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/faults tests/unit/planning tests/unit/running tests/unit/runs $$(grep -rl 'from tests.campaign import' tests/airflow tests/spark)
+		tests/faults tests/unit/planning tests/unit/running tests/unit/runs $$(grep -rl 'from tests.campaign import' tests/airflow tests/kafka tests/spark)
 
 lock: setup ## Resolve the requirements anew
 	.uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

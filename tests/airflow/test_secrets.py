@@ -123,7 +123,7 @@ def pages(project: StreamProject) -> Iterator[tuple[str, str]]:
     dag = f"dag_id=events_{project.root.name}"
     runs = [record.run_id for record in project.records()]
     asked = {
-        "/": ["/", "/?q=events"],
+        "/": ["/", "/?search=events"],
         "/dag": [f"/dag?{dag}"],
         "/streams/{name}": ["/streams/events"],
         "/streams/{name}/runs/{run_id}": [f"/streams/events/runs/{run_id}" for run_id in runs],
