@@ -13,6 +13,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,12 @@ ROUTES = {
 """How each is asked for."""
 
 
+DEADLINES = {"StreamWatermark": {"stream": "s"}}
+"""How each reference of a deadline is made, apart from its project."""
+ASK_NOBODY = {"LiveFirst"}
+"""The strategies of priorities, which know what Airflow has loaded."""
+
+
 def trigger_classes() -> dict[str, Any]:
     """Every trigger that Airflow can make, of every module."""
     modules = [
@@ -137,6 +144,19 @@ def test_each_has_a_case() -> None:
     assert set(TRIGGERS) == set(trigger_classes())
     assert set(HOOKS) == set(hooks())
     assert set(ROUTES) == set(routes())
+    assert set(DEADLINES) == {kind.__name__ for kind in SluicePlugin.deadline_references}
+    assert {kind.__name__ for kind in SluicePlugin.priority_weight_strategies} == ASK_NOBODY
+
+
+@pytest.mark.parametrize("name", DEADLINES)
+def test_a_deadline(ending: list[str], name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The scheduler makes the DAG run, and the log says why its deadline counts from then."""
+    (kind,) = (kind for kind in SluicePlugin.deadline_references if kind.__name__ == name)
+    reference = kind(**DEADLINES[name], project=os.environ["SLUICE_PROJECT"])
+    before = datetime.now(UTC)
+    assert before <= reference._evaluate_with(dag_id="d", run_id="r") <= datetime.now(UTC)
+    assert ending
+    assert "counts from now on" in caplog.text
 
 
 @pytest.mark.parametrize("name", TRIGGERS)
