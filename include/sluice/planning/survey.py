@@ -175,6 +175,19 @@ def rows_count(seen: Survey) -> bool:
     return sink_has_newest(seen) or seen.is_decided
 
 
+def pending_id(seen: Survey) -> int | None:
+    """The batch that is planned and not committed; None when there is none."""
+    return seen.checkpoint.planned_id if seen.checkpoint.is_pending else None
+
+
+def first_computed(seen: Survey) -> int:
+    """The first batch whose rows are made by what is declared now: a pending one, unless its rows count already."""
+    pending, planned_id = pending_id(seen), seen.checkpoint.planned_id
+    if pending is not None and not rows_count(seen):
+        return pending
+    return 0 if planned_id is None else planned_id + 1
+
+
 def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
     stream, checkpoint = seen.stream, seen.checkpoint
     has_versions = any(isinstance(source, VersionedSource) for source in stream.sources.values())
