@@ -11,7 +11,7 @@ All of what was said is in the driver's log, which only its owner can read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,8 @@ _OF_DATA_TOO = frozenset({"UNSUPPORTED_FEATURE.AES_MODE"})
 """Conditions that do as well, which have another state."""
 _OF_ROWS = frozenset({"mode", "padding", "path"})
 """Parameters that elsewhere are of the declaration, and in such an error are of a row: a path into a variant."""
+_WORDLESS = frozenset({"java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError"})
+"""Errors of Java's whose message is a name alone."""
 _TRACE = re.compile(r"Traceback \(most recent call last\):")
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$", re.MULTILINE)
@@ -71,16 +73,17 @@ _QUOTED = re.compile(
 """What stands in quotes or brackets; what is opened and never closed goes on to the end."""
 
 
-def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
+def spark_message(exc: BaseException, *, is_of_rows: bool = False, told: Collection[str] = ()) -> str:
     """An error and its causes, without the JVM's stack, without literals, and without rows.
 
     Args:
         exc: The error.
         is_of_rows: Whether rows were at work, so that the words of somebody's function may be those of a row.
+        told: What may be told, though it is a literal of the project's: values of settings that the error is about.
     """
     if (gone := _gone(exc)) is not None:
         return gone
-    words = words_at(exc)
+    words = words_at(exc).telling(told)
     if is_of_rows and _is_of_a_function(exc):
         return f"{type(exc).__name__}: {MASK}{_place(error_line(exc))}"
     said: list[str] = []
@@ -106,6 +109,12 @@ def _gone(exc: BaseException) -> str | None:
     if is_of_py4j and last is not None and str(last.tb_frame.f_globals.get("__name__")).startswith("py4j."):
         return "Spark's JVM is gone: it was killed, or has ended for want of memory"
     return None
+
+
+def spark_condition(exc: BaseException) -> str | None:
+    """The condition by which Spark knows an error; None of one that has none."""
+    java = getattr(exc, "java_exception", None)
+    return _condition(exc if java is None else java)[0]
 
 
 def unforeseen_words(exc: BaseException) -> str | None:
@@ -226,6 +235,8 @@ def _links(exc: BaseException) -> Iterator[_Link]:
         kind = str(cause.getClass().getName())
         # Java's own words below such an error may be any.
         text = kind if is_of_data and condition is None else str(cause.getMessage() or kind)
+        if kind in _WORDLESS:
+            text = f"{kind}: {text}"
         is_of_data = is_of_data or _is_of_data(cause)
         yield _Link(text, condition, parameters, is_of_data)
         cause = cause.getCause()
