@@ -11,6 +11,7 @@ from sluice.spark.plan_tree import Node
 from sluice.spark.query import Query, plan_reader
 from sluice.spark.settings_trial import try_settings
 from sluice.spark.state_check import plan_first_batch
+from sluice.spark.streamed_writing import check_streamed_writing
 from sluice.spark_setting import spark_setting
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -29,7 +30,7 @@ def first_batch_checked(query: Query, conf: Mapping[str, str]) -> Iterator[None]
 
     Raises:
         DeclarationError: Another store is declared, a processor emits in another mode than the stream, or Spark does
-            not take a setting.
+            not take a setting or the sink.
         QueryRefusedError: Spark does not plan the batch.
     """
     processors = _processors(query)
@@ -52,7 +53,8 @@ def first_batch_checked(query: Query, conf: Mapping[str, str]) -> Iterator[None]
 
 
 def _check_batch(query: Query, conf: Mapping[str, str]) -> None:
-    # First: what is wrong with a setting, Spark says of a query's shape as well, in other words.
+    check_streamed_writing(query)
+    # Before the shape: what is wrong with a setting, Spark says of a query's shape as well, in other words.
     try_settings(query, conf)
     plan_first_batch(query.frame, query.stream.output_mode, place=query.stream.place)
 

@@ -111,10 +111,14 @@ def _gone(exc: BaseException) -> str | None:
     return None
 
 
-def spark_condition(exc: BaseException) -> str | None:
-    """The condition by which Spark knows an error; None of one that has none."""
+def is_refusal(exc: Exception) -> bool:
+    """Whether Spark says something of what it was asked, and nothing of itself, or of what it could not reach."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+
     java = getattr(exc, "java_exception", None)
-    return _condition(exc if java is None else java)[0]
+    condition, _ = _condition(exc if java is None else java)
+    is_told = condition is not None and not condition.startswith("INTERNAL_ERROR")
+    return is_told or isinstance(exc, AnalysisException | IllegalArgumentException | UnsupportedOperationException)
 
 
 def unforeseen_words(exc: BaseException) -> str | None:

@@ -24,7 +24,7 @@ from sluice.sinks.contract import OutputMode
 from sluice.spark.classic_plan import java_class, java_mode
 from sluice.spark.connect_session import is_connected
 from sluice.spark.session import pinned_conf
-from sluice.spark.shown_error import spark_condition, spark_message
+from sluice.spark.shown_error import is_refusal, spark_message
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def plan_first_batch(frame: DataFrame, output_mode: OutputMode, *, place: str) -
     try:
         _planned(frame, CheckpointState("", planned=first), output_mode, {})
     except Exception as exc:
-        if not _is_refusal(exc):
+        if not is_refusal(exc):
             # Whatever else is wrong, the batch itself fails with it.
             logger.warning("whether Spark takes the first batch is told when it runs", exc_info=True)
             return
@@ -115,15 +115,6 @@ def plan_first_batch(frame: DataFrame, output_mode: OutputMode, *, place: str) -
             where=place,
             remedy="correct the transform; nothing was planned",
         ) from exc
-
-
-def _is_refusal(exc: Exception) -> bool:
-    """Whether Spark says something of a query, and nothing of itself, or of what it could not reach."""
-    from pyspark.errors import AnalysisException, IllegalArgumentException
-
-    condition = spark_condition(exc)
-    is_own = condition is not None and not condition.startswith("INTERNAL_ERROR")
-    return is_own or isinstance(exc, AnalysisException | IllegalArgumentException)
 
 
 def state_changed(message: str, location: str) -> Problem | None:
