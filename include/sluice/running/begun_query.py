@@ -103,9 +103,9 @@ def check_fits(query: Query, begun: Begun, *, storage: Storage) -> tuple[bool, K
         StorageError: The checkpoint can't be read.
     """
     checkpoint, stream = begun.checkpoint, query.stream
-    fits = check_state(query.frame, checkpoint, stream.output_mode, storage=storage)
+    fits = check_state(query.frame, checkpoint, stream.output_mode, place=query.place, storage=storage)
     kept = read_kept_state(query)
     then = begun.known.state if begun.known is not None else None
     if begun.has_written(stream):
-        check_kept_state(kept, then, checkpoint.location)
+        check_kept_state(kept, then, checkpoint.location, query.place)
     return fits, kept

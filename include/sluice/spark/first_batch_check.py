@@ -56,7 +56,7 @@ def _check_batch(query: Query, conf: Mapping[str, str]) -> None:
     check_streamed_writing(query)
     # Before the shape: what is wrong with a setting, Spark says of a query's shape as well, in other words.
     try_settings(query, conf)
-    plan_first_batch(query.frame, query.stream.output_mode, place=query.stream.place)
+    plan_first_batch(query.frame, query.stream.output_mode, place=query.place)
 
 
 def _processors(query: Query) -> list[Node]:

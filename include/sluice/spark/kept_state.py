@@ -96,13 +96,14 @@ def keeps_state(root: Node) -> bool:
     return any(map(is_stateful, root.walk()))
 
 
-def check_kept_state(now: KeptState, then: KeptState | None, checkpoint: str) -> None:
+def check_kept_state(now: KeptState, then: KeptState | None, checkpoint: str, place: str) -> None:
     """Make sure that a query goes on with state that means to it what it has meant.
 
     Args:
         now: What the query keeps.
         then: What was noted of the state when a run last began, if anything was.
         checkpoint: Where it is.
+        place: Where the transform is, for messages.
 
     Raises:
         RefusedError: It would take the state for another one.
@@ -113,8 +114,8 @@ def check_kept_state(now: KeptState, then: KeptState | None, checkpoint: str) ->
         raise RefusedError(
             Problem(
                 code="STATE_CHANGED",
-                file=join(checkpoint, "state"),
-                cause=f"the query keeps other state than the checkpoint has: {cause}",
+                file=place,
+                cause=f"the query keeps other state than the checkpoint has in {join(checkpoint, 'state')}: {cause}",
                 consequence="what the stream remembers of earlier rows would be taken for something else",
                 remedy=remedy,
             )

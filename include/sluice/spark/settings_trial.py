@@ -17,7 +17,7 @@ from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import DeclarationError
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query
-from sluice.spark.session import SHUFFLE_PARTITIONS, pinned_conf
+from sluice.spark.session import SHUFFLE_PARTITIONS, pinned_conf, setting_place
 from sluice.spark.shown_error import spark_message
 from sluice.spark_setting import spark_setting, without_setting
 
@@ -51,10 +51,9 @@ def try_settings(query: Query, conf: Mapping[str, str]) -> None:
     wrong = next(([key] for key in keys if len(keys) > 1 and _failure(query, [key]) is None), keys)
     named = ", ".join(f"`{key}`" for key in wrong)
     told = [conf[key] for key in wrong]
-    is_own = any(key in query.stream.settings for key in wrong)
     raise DeclarationError(
         f"Spark runs no batch with what is declared for {named}: {spark_message(failed, told=told)}",
-        where=f"{query.stream.place}, conf" if is_own else "[spark.conf]",
+        where=setting_place(query.stream, wrong),
         remedy="correct the value, or leave the setting out; nothing was planned",
     ) from failed
 
