@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, SluiceError
 from sluice.running.check import check_project
-from sluice.spark.first_batch_check import STATE_STORE
+from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 from sluice.spark.session import SHUFFLE_PARTITIONS
 from sluice.spark_setting import spark_setting
 from tests.builders import put
@@ -74,7 +74,7 @@ def set_in_session(lab: Lab, conf: dict[str, str]) -> Iterator[None]:
     ],
 )
 def test_a_setting_that_spark_fails_of(lab: Lab, conf: dict[str, str], wrong: str, words: str) -> None:
-    """It is named with its stream's line and Spark's words, and nothing is planned; without it, the stream runs."""
+    """It is named with its stream's line and Spark's words, and nothing is planned."""
     write_numbers(lab.root / "in", 2)
     stream = declared(conf=conf)
     with set_in_session(lab, conf), pytest.raises(DeclarationError, match=words) as refused:
@@ -83,6 +83,13 @@ def test_a_setting_that_spark_fails_of(lab: Lab, conf: dict[str, str], wrong: st
     assert refused.value.where == "streams/counts.py:4: stream `counts`, conf"
     assert refused.value.remedy == "correct the value, or leave the setting out; nothing was planned"
     assert not (lab.checkpoint(stream) / "offsets").exists()
+
+
+def test_the_next_run_of_a_mended_declaration(lab: Lab) -> None:
+    """It begins as if nothing had been."""
+    write_numbers(lab.root / "in", 2)
+    with set_in_session(lab, {RETAINED: "0"}), pytest.raises(DeclarationError, match="what is declared for"):
+        lab.run(declared(conf={RETAINED: "0"}))
 
     assert lab.run(declared()).status == "succeeded"
     assert rows(lab.table("out")) == [(0, 1), (1, 1)]
@@ -140,6 +147,7 @@ def test_what_a_batch_pins_that_never_ran(lab: Lab) -> None:
         forget(left / folder)
     forget(lab.root / "out")
     assert pinned(left)[STATE_STORE] == "java.lang.String"
+    assert not lab.plan(declared(conf={STATE_STORE: ROCKSDB})).warnings
 
     (batch,) = lab.run(stream).batches
 

@@ -80,7 +80,7 @@ def test_a_text(text: str, told: str) -> None:
     ("text", "told"),
     [
         ("Use '[Dataset/DataFrame].withWatermark()' for it", "Use '[Dataset/DataFrame].withWatermark()' for it"),
-        ('Set a host with option("host", ...) of (r0w, ...)', 'Set a host with option("host", ...) of (?, ...)'),
+        ('Set a host with option("host", ...) of (r0w, ...)', 'Set a host with option("host", ...) of (?, ?)'),
         (
             "Invalid value '-1s'. The option 'rampUpTime' is 'r0w'",
             "Invalid value '-1s'. The option 'rampUpTime' is '?'",
@@ -92,7 +92,7 @@ def test_a_text(text: str, told: str) -> None:
     ],
 )
 def test_words_of_sparks_own_in_quotes(text: str, told: str) -> None:
-    """They are told of what Spark has raised, beside what stays masked; of somebody's function, nothing in quotes is."""
+    """They are told of what Spark has raised; of what somebody's function has, nothing that stands in quotes is."""
     assert shown_text(text, WORDS, is_of_spark=True) == told
     assert not re.findall(r"'\w+'|\"\w", shown_text(text, WORDS))
 
