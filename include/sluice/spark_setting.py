@@ -13,8 +13,22 @@ if TYPE_CHECKING:
 @contextmanager
 def spark_setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
     """Set a key of the session; afterwards it is what it was, or not set if it was not."""
+    with _set_back(session, key):
+        session.conf.set(key, value)
+        yield
+
+
+@contextmanager
+def without_setting(session: SparkSession, key: str) -> Iterator[None]:
+    """Take a key out of the session, which has Spark's default for it then; afterwards it is what it was."""
+    with _set_back(session, key):
+        session.conf.unset(key)
+        yield
+
+
+@contextmanager
+def _set_back(session: SparkSession, key: str) -> Iterator[None]:
     before = session.conf.get(key, None)
-    session.conf.set(key, value)
     try:
         yield
     finally:

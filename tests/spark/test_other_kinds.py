@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from pyspark.sql.datasource import (
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
+from sluice.running.check import check_project
+from sluice.sinks.other import OtherSink
+from tests.builders import put
 from tests.spark.lab import Lab, bounded, ids, uncommit, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -168,6 +172,61 @@ def test_a_sink_that_only_spark_knows(lab: Lab) -> None:
     uncommit(lab.checkpoint(made), 0)
     lab.run(made)
     assert written(folder) == [0, 0, 1, 1, 2, 2]
+
+
+def into(sink: OtherSink) -> Stream:
+    source = sources.files("in", format="json", schema="id bigint")
+    return Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sink, declared_at="s.py:4")
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        (sinks.other("jdbc", url="jdbc:postgresql://there/db", dbtable="t"), "does not support streamed writing"),
+        (sinks.other("hive"), "you can not write files of Hive data source directly"),
+        (sinks.other("no_such"), "DATA_SOURCE_NOT_FOUND.*no_such"),
+    ],
+)
+def test_a_sink_that_takes_no_stream(lab: Lab, sink: OtherSink, words: str) -> None:
+    """Spark's words, the stream's line and what to do, and nothing is planned; the mended one begins as a new one."""
+    write_numbers(lab.root / "in", 2)
+    with pytest.raises(DeclarationError, match=words) as refused:
+        lab.run(into(sink))
+    assert refused.value.problem.startswith(f"Spark does not stream into `{sink.format}`: ")
+    assert refused.value.where == "s.py:4: stream `s`, sink"
+    assert "sinks.foreach_batch" in str(refused.value.remedy)
+    assert not (lab.checkpoint(into(sink)) / "offsets").exists()
+
+
+def test_check_tells_of_such_a_sink(lab: Lab) -> None:
+    """As a run does."""
+    put(
+        lab.root / "streams" / "s.py",
+        "from sluice import Stream, sinks, sources\n"
+        "numbers = {'numbers': sources.files('in', format='json', schema='id bigint')}\n"
+        f"s = Stream(name='s', sources=numbers, transform='{__name__}:same', sink=sinks.other('jdbc'))\n",
+    )
+    write_numbers(lab.root / "in", 1)
+    (found,) = check_project(replace(lab.project, stream_folders=(str(lab.root / "streams"),)))
+    assert "Data source jdbc does not support streamed writing" in str(found.error)
+
+
+@pytest.mark.parametrize(
+    ("format", "words"), [("jdbc", "does not support streamed reading"), ("no_such", "DATA_SOURCE_NOT_FOUND")]
+)
+def test_a_source_that_gives_no_stream(lab: Lab, format: str, words: str) -> None:  # noqa: A002 - Spark's word
+    """Spark's words and the stream's line, before anything is planned."""
+    made = Stream(
+        name="s",
+        sources={"numbers": sources.other(format, url="jdbc:postgresql://there/db", dbtable="t")},
+        transform=f"{__name__}:same",
+        sink=sinks.noop(),
+        declared_at="s.py:4",
+    )
+    with pytest.raises(DeclarationError, match=words) as refused:
+        lab.run(made)
+    assert str(refused.value.where).startswith("s.py:4: stream `s`, ")
+    assert not (lab.checkpoint(made) / "offsets").exists()
 
 
 def test_rows_for_a_class(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,14 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
+from sluice.project import Project
+from sluice.running.check import check_project
 from sluice.spark import state_check
 from sluice.spark_setting import spark_setting
+from tests.builders import put
 from tests.campaign import rarely
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, write_numbers
+from tests.spark.lab import Lab, uncommit, write_numbers
 
 pytestmark = pytest.mark.spark
 
@@ -161,6 +165,47 @@ def test_changed_state(lab: Lab, case: tuple[Any, ...], caplog: pytest.LogCaptur
         assert lab.table("anew").count() == (5 if mode == "append" else 2)
         assert (lab.plan(stream).verdict, lab.table("out").count()) == ("skip", before_that)
         assert not [record for record in caplog.records if record.name == state_check.__name__]
+
+
+def text_key(a: DataFrame) -> DataFrame:
+    return a.groupBy(F.col("id").cast("string").alias("id")).agg(F.sum("id").alias("total"))
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (text_key, "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"),
+        (totals_and_counts, "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"),
+    ],
+)
+def test_check_tells_it_as_the_next_run_does(lab: Lab, after: Any, words: str) -> None:
+    """Of a stream that has run, in equal words; of one whose first batch counts nowhere, nothing is wrong."""
+
+    def declare(transform: Any) -> Project:
+        put(
+            lab.root / "streams" / "totals.py",
+            "from sluice import Stream, sinks, sources\n"
+            "s = Stream(name='s', sources={'a': sources.files('a', format='json', schema='id bigint')},"
+            f" transform='{__name__}:{transform.__name__}', sink=sinks.delta('out'), output_mode='complete')\n",
+        )
+        return replace(lab.project, stream_folders=(str(lab.root / "streams"),))
+
+    def told(transform: Any) -> str:
+        (finding,) = check_project(declare(transform))
+        return str(finding.error or "")
+
+    write_numbers(lab.root / "a", 3)
+    lab.run(declare(totals).stream("s"))
+    assert told(totals) == ""
+    changed = told(after)
+    write_numbers(lab.root / "a", 2, first=3)
+    with pytest.raises(RefusedError, match=words) as refused:
+        lab.run(declare(after).stream("s"))
+    assert changed == str(refused.value)
+
+    uncommit(lab.checkpoint(declared(totals, "complete")), 0)
+    shutil.rmtree(lab.root / "out")
+    assert told(after) == ""
 
 
 def in_a_struct(a: DataFrame, *fields: str) -> DataFrame:

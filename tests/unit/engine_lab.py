@@ -30,7 +30,7 @@ from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
-from sluice.running import analysed_query, runner
+from sluice.running import analysed_query, begun_query, runner
 from sluice.running.preparation import prepare_run
 from sluice.runs.record import RunRecord
 from sluice.sinks.contract import BatchOutcome, Sink, SinkState
@@ -338,7 +338,7 @@ class Lab:
             patch.object(analysed_query, "build_query", self._build_query),
             # The model has no plan of Spark's that could be told from another.
             patch.object(runner, "fingerprints", lambda *_, **__: {}),
-            patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())),
+            patch.object(begun_query, "read_kept_state", lambda _: KeptState("the model", ())),
             patch.object(runner, "first_batch_checked", lambda *_: contextlib.nullcontext()),
         ):
             try:

@@ -62,6 +62,18 @@ def write_planned_batch(
     _put(join(location, "offsets", str(planned.batch_id)), encode_offset_file(planned), storage)
 
 
+def rewrite_planned_batch(location: str, planned: OffsetFile, *, storage: Storage) -> None:
+    """Write a batch anew that was planned and never ran: what it reads stays, what it pins changes.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    offsets = join(location, "offsets")
+    # Of one that Spark has planned, the checksum would not fit any more.
+    storage.delete(join(offsets, f".{planned.batch_id}.crc"))
+    storage.replace(join(offsets, str(planned.batch_id)), encode_offset_file(planned))
+
+
 def clear_unfinished(location: str, *, storage: Storage) -> None:
     """Delete what a kill has left of an offset file in the making: Spark begins a checkpoint in an empty folder.
 

@@ -19,7 +19,7 @@ from sluice.planning.kept_mode import mode_changed
 from sluice.planning.live import live_obstacle, live_reason, other_engine
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.replaced_sink import replaced_sink
-from sluice.planning.survey import Survey, positions
+from sluice.planning.survey import Survey, positions, rows_count
 from sluice.planning.timers import NEVER_ENDS, due_timers, is_timer_due, later_timers
 from sluice.sources.contract import Available, Bound, Step
 from sluice.trigger import LiveTrigger
@@ -385,7 +385,9 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
 
 def _pinned_settings(seen: Survey) -> Iterator[Problem]:
     """Settings of the stream that its checkpoint has with another value: Spark goes by the checkpoint's."""
-    if (planned := seen.checkpoint.planned) is None:
+    planned = seen.checkpoint.planned
+    if planned is None or (planned.batch_id == 0 and seen.checkpoint.committed is None and not rows_count(seen)):
+        # A first batch that counts nowhere is pinned anew.
         return
     for key, wanted in seen.stream.settings.items():
         pinned = planned.conf.get(key)

@@ -98,7 +98,7 @@ class BatchRunner:
         self._followed, self._published, self._clock = followed, published, clock
         self._session = query.frame.sparkSession
         self._logs = BatchLogs(state.location, generation.lines, home.storage)
-        self._starts = QueryStarts(query.stream.name, query.stream.sink, lease, self._logs, audit, known)
+        self._starts = QueryStarts(query.stream, query.place, lease, self._logs, audit, known)
         self._files = PlannedFiles(query, generation, home.storage)
         self._logged = LoggedFiles(query.stream, generation, home)
         self._inputs = ReadInputs(query.stream, known, self._logs, self._position)

@@ -8,17 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sluice.auditing.suite_fit import fit_suite
-from sluice.checkpoint.log import list_log
 from sluice.errors import SluiceError
 from sluice.extras import is_installed
 from sluice.gate.judging import choose_judging
-from sluice.home import Generation, StreamHome
-from sluice.locations import join
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.judgement import failing_columns, quality_failed
 from sluice.quality.suite import Suite
+from sluice.running.begun_query import Begun, check_fits, check_order
 from sluice.running.result_columns import check_result, newest_written
 from sluice.running.warm_runs import why_own_query, why_own_sink
 from sluice.spark.first_batch_check import first_batch_checked
@@ -99,19 +97,20 @@ def _check_query(declared: CheckedDeclaration, suite: Suite | None, session: Spa
     query = build_query(project, as_begun(stream, record), session, {})
     if is_warm and (why := why_own_query(query)) is not None:
         raise NotServed(why)
-    if record is None:
-        with first_batch_checked(query, project.conf_of(stream)):
+    begun = None if record is None else Begun.read(stream, home, record)
+    if begun is None or begun.is_nothing:
+        with first_batch_checked(query, declared.conf):
             pass
-    newest = None if record is None else _newest_batch(stream, home, record)
+    newest = None
+    if begun is not None:
+        check_order(query, begun)
+        # A batch that counts nowhere is done again from nothing.
+        if begun.has_written(stream):
+            check_fits(query, begun, storage=storage)
+        newest = newest_written(begun.checkpoint.committed_id, begun.sink)
     check_result(query, record, newest, declared.conf, storage=storage)
     if suite is not None:
         _check_suite(stream, suite, query, storage)
-
-
-def _newest_batch(stream: Stream, home: StreamHome, known: Generation) -> int | None:
-    commits = list_log(join(home.checkpoint_location(known.generation), "commits"), storage=home.storage)
-    committed = max(commits.ids, default=None) if commits is not None else None
-    return newest_written(committed, stream.sink.state(known.query_id, storage=home.storage))
 
 
 def _check_suite(stream: Stream, suite: Suite, query: Query, storage: Storage) -> None:

@@ -13,11 +13,12 @@ from sluice.locations import join
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease
-from sluice.sinks.contract import Sink
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, spark_failed
 from sluice.spark.query_end import ending_query, is_at_work
+from sluice.spark.shown_error import OF_BATCH_FUNCTION
 from sluice.spark.state_check import state_changed
+from sluice.stream import Stream
 from sluice.trigger import LiveTrigger, StartTrigger
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ _POLL_SECONDS = 1
 class QueryStarts:
     """Starts the query of a run, once per batch or once for all, and waits for its end."""
 
-    stream: str
-    """For messages."""
-    sink: Sink
-    """Knows more of what failed, too."""
+    stream: Stream
+    """Its sink knows more of what failed, too."""
+    place: str
+    """Where its transform is, for messages."""
     lease: Lease
     logs: BatchLogs
     audit: Audit | None
@@ -152,7 +153,7 @@ class QueryStarts:
                 # Spark would wait for an answer for ever: what a thread of py4j ends by is no answer.
                 self._failure = failed = BatchFailedError(
                     f"what writes batch {batch_id} ended by {type(exc).__name__}",
-                    where=f"stream `{self.stream}`",
+                    where=self.stream.place,
                     remedy="let the function return, or raise an error; the next run repeats this batch as planned",
                 )
                 raise failed from exc
@@ -165,7 +166,7 @@ class QueryStarts:
         def write(frame: DataFrame, batch_id: int) -> None:
             self.lease.check()
             function(frame, batch_id)
-            self.known.keep_first(self.sink, batch_id)
+            self.known.keep_first(self.stream.sink, batch_id)
 
         return write
 
@@ -181,13 +182,15 @@ class QueryStarts:
             return self._failure
         if self.audit is not None and (cause := self.audit.cause(exc, self.logs.newest_planned)) is not None:
             return cause
-        if (known := self.sink.cause(f"{exc}\n{self._failure}")) is not None:
+        if (known := self.stream.sink.cause(f"{exc}\n{self._failure}")) is not None:
             return known
-        changed = state_changed(str(exc), join(self.logs.location, "state"))
+        changed = state_changed(str(exc), join(self.logs.location, "state"), self.place)
         if changed is not None:
             return RefusedError(changed)
-        where = f"stream `{self.stream}`, {self.logs.location}"
+        where, condition = f"{self.stream.place}, {self.logs.location}", ""
         if isinstance(self._failure, Exception):
             # What Spark says of a function that raised is where it was called from.
-            exc = self._failure
-        return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
+            is_users = self.stream.sink.function is not None and OF_BATCH_FUNCTION in str(exc)
+            exc, condition = self._failure, OF_BATCH_FUNCTION if is_users else ""
+        consequence = "the next run repeats this batch as planned"
+        return spark_failed(exc, where=where, consequence=consequence, condition=condition)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import clear_state_of
+from sluice.checkpoint.writer import rewrite_planned_batch
 from sluice.errors import BatchFailedError
 from sluice.locations import join
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
+from sluice.spark.query import Query
+from sluice.spark.session import SHUFFLE_PARTITIONS, pinned_conf
 from sluice.storage import Storage
 
 
@@ -37,6 +43,36 @@ def clear_state_of_try(seen: Survey, *, storage: Storage) -> None:
         storage.delete_folder(join(checkpoint.location, "state"))
     else:
         clear_state_of(checkpoint.planned_id or 0, checkpoint.location, storage=storage)
+
+
+def pinned_anew(
+    query: Query, checkpoint: CheckpointState, conf: Mapping[str, str], *, storage: Storage
+) -> CheckpointState:
+    """The checkpoint of a first batch that counts nowhere, with the settings of today: nothing is made with others yet.
+
+    What was declared when it was planned may have been what it failed of, and be taken back by now.
+
+    Args:
+        query: The query, in a session that has the settings.
+        checkpoint: What is there. Of a try before, no state is.
+        conf: The settings that are declared.
+        storage: Where it is.
+
+    Raises:
+        StorageError: It can't be written.
+    """
+    planned = checkpoint.planned
+    if planned is None or planned.version != 1 or planned.is_epoch:
+        return checkpoint
+    pinned = pinned_conf(query.frame.sparkSession)
+    if SHUFFLE_PARTITIONS not in conf:
+        # Chosen by what the batch reads, when that was planned.
+        pinned.pop(SHUFFLE_PARTITIONS)
+    changed = replace(planned, conf={**planned.conf, **pinned})
+    if changed == planned:
+        return checkpoint
+    rewrite_planned_batch(checkpoint.location, changed, storage=storage)
+    return replace(checkpoint, planned=changed)
 
 
 def check_uncommitted(checkpoint: CheckpointState, *, storage: Storage) -> None:

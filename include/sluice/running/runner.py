@@ -21,11 +21,11 @@ from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.checkpoint.writer import write_metadata
-from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.errors import DeclarationError, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.generation_notes import WrittenBatch
-from sluice.home import Generation, log_keys, source_order
+from sluice.home import Generation, log_keys
 from sluice.lineage.sending import lineage_sent
 from sluice.lineage.settings import lineage_settings
 from sluice.plan import Plan, Stage
@@ -34,13 +34,14 @@ from sluice.planning.survey import Survey, rows_count
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
 from sluice.running.analysed_query import QueryMaker
+from sluice.running.begun_query import Begun, check_fits, check_order
 from sluice.running.divided_batches import written_parts
 from sluice.running.known_generation import KnownGeneration, as_in_sink
 from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
-from sluice.running.repeated_batch import clear_state_of_try, has_gone_on
+from sluice.running.repeated_batch import clear_state_of_try, has_gone_on, pinned_anew
 from sluice.running.result_columns import check_result, let_tables_follow, newest_written
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
@@ -55,14 +56,12 @@ from sluice.spark.column_origins import read_columns
 from sluice.spark.duplicates import noted_duplicates
 from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited, tells_columns
 from sluice.spark.first_batch_check import first_batch_checked
-from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.live_query import check_drained, check_live
 from sluice.spark.query import Query
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, counted, row_flow
 from sluice.spark.session import SessionOpener, choose_shuffle_partitions, open_session
 from sluice.spark.shown_error import unforeseen_words
-from sluice.spark.state_check import check_state
 from sluice.spark.state_trial import try_state
 from sluice.spark.watermark_log import WatermarkLog
 from sluice.times import Clock, iso_time, system_clock
@@ -224,21 +223,12 @@ class _Run:
             check_live(query, self.plan.trigger)
         elif self.plan.strategy == "drain":
             check_drained(query)
-        if seen.checkpoint.is_new:
-            reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
-            choose_shuffle_partitions(query.frame.sparkSession, project.conf_of(stream), reads)
-            self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
+        self._check_first_batch()
+        check_order(query, Begun.of(seen))
         generation = self._known_generation()
-        if seen.checkpoint.is_pending and stream.sink.is_idempotent and may_have_state(seen.checkpoint):
-            # Before anything of it is cleared: who wakes up from now on may write some.
-            self.standing = standing_beside(self.lease, home.storage)
-        if seen.checkpoint.is_pending and not rows_count(seen):
-            self.lease.check()
-            clear_state_of_try(seen, storage=home.storage)
-        fits = check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
+        seen = self._take_up_try()
+        fits, kept = check_fits(query, Begun.of(seen), storage=home.storage)
         self.query = query = replace(query, fits_state=fits)
-        kept = read_kept_state(query)
-        check_kept_state(kept, seen)
         newest = newest_written(seen.checkpoint.committed_id, seen.sink)
         check_result(query, seen.known, newest, project.conf_of(stream), storage=home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
@@ -258,6 +248,32 @@ class _Run:
         explained = query.explain()
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=explained, columns=columns)
         self.observer.planned(self.plan)
+
+    def _check_first_batch(self) -> None:
+        """Let Spark say what is wrong with a first batch before it is planned, and choose its settings."""
+        seen, query = self.seen, self.query
+        conf = self.preparation.project.conf_of(self.preparation.stream)
+        if seen.checkpoint.is_new:
+            reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
+            choose_shuffle_partitions(query.frame.sparkSession, conf, reads)
+        if Begun.of(seen).is_nothing:
+            self.opened.enter_context(first_batch_checked(query, conf))
+
+    def _take_up_try(self) -> Survey:
+        """Clear what a try before has left of the batch that is done again; what is seen then."""
+        seen, preparation = self.seen, self.preparation
+        project, stream, home = preparation.project, preparation.stream, preparation.home
+        if seen.checkpoint.is_pending and stream.sink.is_idempotent and may_have_state(seen.checkpoint):
+            # Before anything of it is cleared: who wakes up from now on may write some.
+            self.standing = standing_beside(self.lease, home.storage)
+        if seen.checkpoint.is_pending and not rows_count(seen):
+            self.lease.check()
+            clear_state_of_try(seen, storage=home.storage)
+        if Begun.of(seen).is_nothing:
+            conf = project.conf_of(stream)
+            checkpoint = pinned_anew(self.query, seen.checkpoint, conf, storage=home.storage)
+            self.seen = replace(seen, checkpoint=checkpoint)
+        return self.seen
 
     def _plan_anew(self) -> None:
         self.seen, self.plan = self.preparation.survey_and_plan()
@@ -422,11 +438,7 @@ class _Run:
         self.record = self.preparation.journal.close(self.record, status)
 
     def _known_generation(self) -> Generation:
-        """What is known of the generation; kept on its first run, compared on every later one.
-
-        Raises:
-            RefusedError: Spark numbers the sources otherwise than it did.
-        """
+        """What is known of the generation; kept on its first run."""
         seen, query = self.seen, self.query
         sources = {name: dict(found) for name, found in seen.starts.items()}
         folders = self._folders()
@@ -442,18 +454,6 @@ class _Run:
                 drops_duplicates=noted_duplicates(query),
                 sources=sources,
                 folders=folders,
-            )
-        if seen.known.lines != query.lines:
-            was, now = source_order(seen.known.lines), source_order(query.lines)
-            raise RefusedError(
-                Problem(
-                    code="SOURCE_ORDER_CHANGED",
-                    file=seen.checkpoint.location,
-                    cause=f"the query reads its sources as ({now}), the checkpoint was made with ({was})",
-                    consequence="Spark would take the offsets of one source for those of another",
-                    remedy="restore the order in the transform (of unions and joins), or declare a new stream with"
-                    " a sink of its own",
-                )
             )
         return msgspec.structs.replace(
             seen.known,

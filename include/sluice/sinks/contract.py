@@ -325,6 +325,14 @@ class Sink(ABC):
 
 
 @dataclass(frozen=True)
+class FormatSink(Sink):
+    """One that Spark knows by a name, and nobody else: whether it takes a stream, Spark is asked."""
+
+    format: str
+    """As `writeStream.format(...)` has it."""
+
+
+@dataclass(frozen=True)
 class TableForm:
     """Which table it is for which rows were written aside, and what they were fitted to."""
 

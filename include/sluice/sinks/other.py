@@ -10,7 +10,7 @@ from sluice.declaration_checks import declares
 from sluice.errors import DeclarationError
 from sluice.other_names import OTHER_SINK_WORDS
 from sluice.paths import expand_all
-from sluice.sinks.contract import FunctionLoader, Sink
+from sluice.sinks.contract import FormatSink, FunctionLoader
 from sluice.spark_options import any_options, check_format_name
 
 if TYPE_CHECKING:
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OtherSink(Sink):
+class OtherSink(FormatSink):
     """Declared by `sinks.other`."""
 
     kind: ClassVar[str] = "other"
     live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
 
-    format: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property

@@ -9,7 +9,9 @@ from sluice.errors import DeclarationError
 from sluice.spark.plan_columns import split, whole_plan
 from sluice.spark.plan_tree import Node
 from sluice.spark.query import Query, plan_reader
+from sluice.spark.settings_trial import try_settings
 from sluice.spark.state_check import plan_first_batch
+from sluice.spark.streamed_writing import check_streamed_writing
 from sluice.spark_setting import spark_setting
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -27,12 +29,13 @@ def first_batch_checked(query: Query, conf: Mapping[str, str]) -> Iterator[None]
         conf: The settings of the stream.
 
     Raises:
-        DeclarationError: Another store is declared, or a processor emits in another mode than the stream.
+        DeclarationError: Another store is declared, a processor emits in another mode than the stream, or Spark does
+            not take a setting or the sink.
         QueryRefusedError: Spark does not plan the batch.
     """
     processors = _processors(query)
     if not processors:
-        plan_first_batch(query.frame, query.stream.output_mode, place=query.stream.place)
+        _check_batch(query, conf)
         yield
         return
     declared = conf.get(STATE_STORE, ROCKSDB)
@@ -45,8 +48,15 @@ def first_batch_checked(query: Query, conf: Mapping[str, str]) -> Iterator[None]
     for node in processors:
         _check_mode(node, query)
     with spark_setting(query.frame.sparkSession, STATE_STORE, ROCKSDB):
-        plan_first_batch(query.frame, query.stream.output_mode, place=query.stream.place)
+        _check_batch(query, conf)
         yield
+
+
+def _check_batch(query: Query, conf: Mapping[str, str]) -> None:
+    check_streamed_writing(query)
+    # Before the shape: what is wrong with a setting, Spark says of a query's shape as well, in other words.
+    try_settings(query, conf)
+    plan_first_batch(query.frame, query.stream.output_mode, place=query.place)
 
 
 def _processors(query: Query) -> list[Node]:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from sluice.errors import Problem, RefusedError
 from sluice.generation_notes import KeptState, StatefulOperator
 from sluice.locations import join
-from sluice.planning.kept_mode import may_have_written
-from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_code import function_digests
 from sluice.spark.plan_columns import (
@@ -98,21 +96,30 @@ def keeps_state(root: Node) -> bool:
     return any(map(is_stateful, root.walk()))
 
 
-def check_kept_state(now: KeptState, seen: Survey) -> None:
+def check_kept_state(now: KeptState, then: KeptState | None, checkpoint: str, place: str) -> None:
     """Make sure that a query goes on with state that means to it what it has meant.
 
     Args:
         now: What the query keeps.
-        seen: What is there: the checkpoint, the sink, and what was noted of the state when a run last began.
+        then: What was noted of the state when a run last began, if anything was.
+        checkpoint: Where it is.
+        place: Where the transform is, for messages.
 
     Raises:
         RefusedError: It would take the state for another one.
     """
-    then = seen.known.state if seen.known is not None else None
-    if then is None or (found := what_changed(then, now)) is None:
-        return
-    if may_have_written(seen.stream, seen.checkpoint, seen.sink, is_decided=seen.is_decided):
-        raise _changed(seen, *found)
+    found = None if then is None else what_changed(then, now)
+    if found is not None:
+        cause, remedy = found
+        raise RefusedError(
+            Problem(
+                code="STATE_CHANGED",
+                file=place,
+                cause=f"the query keeps other state than the checkpoint has in {join(checkpoint, 'state')}: {cause}",
+                consequence="what the stream remembers of earlier rows would be taken for something else",
+                remedy=remedy,
+            )
+        )
 
 
 def what_changed(then: KeptState, now: KeptState) -> tuple[str, str] | None:
@@ -130,18 +137,6 @@ def what_changed(then: KeptState, now: KeptState) -> tuple[str, str] | None:
         remedy = f"set it back: `{TIME_ZONE} = {then.time_zone}`; or declare a new stream with a sink of its own"
         return f"the session's time zone was {then.time_zone} and is {now.time_zone}", remedy
     return None
-
-
-def _changed(seen: Survey, cause: str, remedy: str) -> RefusedError:
-    return RefusedError(
-        Problem(
-            code="STATE_CHANGED",
-            file=join(seen.checkpoint.location, "state"),
-            cause=f"the query keeps other state than the checkpoint has: {cause}",
-            consequence="what the stream remembers of earlier rows would be taken for something else",
-            remedy=remedy,
-        )
-    )
 
 
 def _change(then: KeptState, now: KeptState) -> str:

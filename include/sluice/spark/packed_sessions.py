@@ -85,10 +85,10 @@ class PackedSessions:
             self._say(f"`{stream.name}` has a Spark of its own: {', '.join(differing)}")
             self.close()
         if self._base is None:
-            self._base, self._start = start_spark(master, start, name="sluice"), start
+            self._base, self._start = start_spark(master, start, name="sluice", stream=stream), start
         conf = spark_conf(project, stream, master, work)
         self._opened = session = _first_session(self._base, of_session(conf))
-        check_taken(session)
+        check_taken(session, stream)
         if is_local_master(master):
             set_python_zone(session, conf.get(PYTHON_ZONE))
         return session

@@ -94,6 +94,11 @@ class Query:
     transform: Callable[..., Any] | None = field(default=None, repr=False)
     """What was called, and is called with each batch of such a query; a file that is edited meanwhile is not read."""
 
+    @property
+    def place(self) -> str:
+        """Where the transform is, for messages."""
+        return self.stream.place if self.transform is None else _place(self.transform, self.stream)
+
     def start(self, checkpoint: str, *, trigger: StartTrigger) -> StreamingQuery:
         """Start it."""
         if self.write is not None:
@@ -420,10 +425,18 @@ def _place(transform: Any, stream: Stream) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{stream.place}, {stream.transform_name}"
 
 
-def spark_failed(exc: BaseException, *, where: str, consequence: str) -> BatchFailedError:
-    """The error to raise when Spark fails with an exception, at a place; the consequence is that for the batch."""
+def spark_failed(exc: BaseException, *, where: str, consequence: str, condition: str = "") -> BatchFailedError:
+    """The error to raise when Spark fails with an exception, at a place.
+
+    Args:
+        exc: The exception.
+        where: The place.
+        consequence: What that is for the batch.
+        condition: How Spark calls it, where the exception is what a function raised.
+    """
+    named = f"[{condition}] " if condition else ""
     return BatchFailedError(
-        f"Spark failed: {spark_message(exc, is_of_rows=True)}",
+        f"Spark failed: {named}{spark_message(exc, is_of_rows=True)}",
         where=where,
         remedy=f"mend the cause (the driver's log has all of it); {consequence}",
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sluice.planning.module_words import ModuleWords
@@ -38,6 +38,10 @@ class QueryWords:
         known = frozenset(columns)
         told = {text for text in literals if len(text) >= SHORTEST and text not in known and not is_sparks_word(text)}
         return cls(known, tuple(sorted(told, key=lambda text: (-len(text), text))))
+
+    def telling(self, texts: Collection[str]) -> QueryWords:
+        """The same words, some of which may be told."""
+        return replace(self, literals=tuple(text for text in self.literals if text not in texts))
 
     def masked(self, text: str, *, is_of_spark: bool = False) -> str:
         """The text without the literals; where a file is, and an error's class, are told.

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
@@ -306,16 +306,17 @@ def found_with_spark(
 
 def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:
     master = chosen_master(project)
-    return start_spark(master, spark_conf(project, stream, master, work), name=f"sluice {stream.name}")
+    return start_spark(master, spark_conf(project, stream, master, work), name=f"sluice {stream.name}", stream=stream)
 
 
-def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSession:
+def start_spark(master: str, conf: Mapping[str, str], *, name: str, stream: Stream | None = None) -> SparkSession:
     """Start Spark in this process, or take the one that runs already.
 
     Args:
         master: Spark's master.
         conf: The settings of the session; see `spark_conf`.
         name: What Spark calls the application.
+        stream: Whose settings are among them, for messages; None for those of a project alone.
 
     Raises:
         DeclarationError: Spark does not take a setting.
@@ -337,6 +338,8 @@ def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSess
         with noted(conf):
             session = builder.getOrCreate()
     except Exception as exc:
+        if _refused_setting(exc) is not None:
+            raise _not_taken(exc, stream) from exc
         raise BatchFailedError(
             f"Spark could not be started: {exc}",
             where=f"master {master}",
@@ -344,7 +347,15 @@ def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSess
         ) from exc
     if is_local_master(master):
         set_python_zone(session, conf.get(PYTHON_ZONE))
-    check_taken(session)
+    try:
+        check_taken(session, stream)
+    except DeclarationError:
+        # Whatever this one is asked, by whichever stream, it says the same; and its JVM was started with the settings.
+        jvm: Any = session._jvm
+        for key in of_session(conf):
+            jvm.System.clearProperty(key)
+        session.stop()
+        raise
     # It logs what the error says that is raised, with the whole stack of the JVM.
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel("CRITICAL")
@@ -358,7 +369,7 @@ def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSess
     return session
 
 
-def check_taken(session: SparkSession) -> None:
+def check_taken(session: SparkSession, stream: Stream | None = None) -> None:
     """Make sure that Spark takes the settings of SQL: it looks at their values when it is first asked for one.
 
     Raises:
@@ -369,11 +380,33 @@ def check_taken(session: SparkSession) -> None:
     try:
         session.conf.get(TIME_ZONE)
     except IllegalArgumentException as exc:
-        raise DeclarationError(
-            f"Spark does not take a setting: {spark_message(exc)}",
-            where="[spark.conf], or `conf` of the stream",
-            remedy="correct its value, or leave it out",
-        ) from exc
+        raise _not_taken(exc, stream) from exc
+
+
+def _not_taken(exc: Exception, stream: Stream | None) -> DeclarationError:
+    key = _refused_setting(exc)
+    return DeclarationError(
+        f"Spark does not take a setting: {spark_message(exc)}",
+        where="[spark.conf], or `conf` of the stream" if key is None else setting_place(stream, [key]),
+        remedy="correct its value, or leave it out",
+    )
+
+
+def _refused_setting(exc: Exception) -> str | None:
+    """The setting whose value Spark does not take; None where it says something else."""
+    from pyspark.errors import PySparkException
+
+    condition = exc.getCondition() if isinstance(exc, PySparkException) else None
+    if condition is None or not condition.startswith("INVALID_CONF_VALUE"):
+        return None
+    parameters = cast("PySparkException", exc).getMessageParameters() or {}
+    return parameters.get("confName", "").strip('"`') or None
+
+
+def setting_place(stream: Stream | None, keys: Iterable[str]) -> str:
+    """Where settings are declared, for messages: those of a stream win over the project's."""
+    is_own = stream is not None and any(key in stream.settings for key in keys)
+    return f"{stream.place}, conf" if stream is not None and is_own else "[spark.conf]"
 
 
 def driver_environment() -> dict[str, str]:

@@ -11,7 +11,7 @@ All of what was said is in the driver's log, which only its owner can read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,14 @@ _PLAIN = re.compile(
     r"|(?:actual|expected|required)num.*|num.*|max.*size|min|upper|lower|line|supported.*|op"
 )
 """Parameters of which no value comes from rows or literals."""
-_TEXTS = re.compile(r"(?i)(?:msg|message|reason|hint|error|details?|explain|advice|additional.*|causedby|stats)")
+_TEXTS = re.compile(
+    r"(?i)(?:msg|message|reason|hint|error|details?|explain|advice|additional.*|causedby|stats|.*requirement)"
+)
 """Parameters that are errors themselves, or parts of their words."""
 _WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
 """Conditions that say no more than that something else failed."""
+OF_BATCH_FUNCTION = "FOREACH_BATCH_USER_FUNCTION_ERROR"
+"""That of whatever a function raises that a batch is handed to."""
 _USERS_WORDS = re.compile(r"(\[(?:USER_RAISED_EXCEPTION|ASSERT_TRUE)[A-Z_.]*\]).*", re.DOTALL)
 """What an expression of the transform says, row by row."""
 _ROW = re.compile(r"(violated by row with values:).*", re.DOTALL)
@@ -48,8 +52,11 @@ _OF_DATA_TOO = frozenset({"UNSUPPORTED_FEATURE.AES_MODE"})
 """Conditions that do as well, which have another state."""
 _OF_ROWS = frozenset({"mode", "padding", "path"})
 """Parameters that elsewhere are of the declaration, and in such an error are of a row: a path into a variant."""
+_WORDLESS = frozenset({"java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError"})
+"""Errors of Java's whose message is a name alone."""
 _TRACE = re.compile(r"Traceback \(most recent call last\):")
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+)', re.MULTILINE)
+_LIBRARY = re.compile(r"/(?:site-packages|pyspark(?:\.zip)?)/")
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$", re.MULTILINE)
 _SQL = re.compile(r"\s*== SQL(?: \(.*?\))? ==\s.*?(?=== \w+(?: \(.*?\))? ==|\Z)", re.DOTALL)
 _TYPE = (
@@ -63,6 +70,12 @@ _KEPT = re.compile(
     rf"{_CONDITION.pattern}|\(s\)|\(\)|\(line \d+, pos \d+\)|\[id = [0-9a-f-]+, runId = [0-9a-f-]+\]"
     rf'|"[\w.]+" was called from|"spark\.[\w.]+"|`\w+`|"{_TYPE}(?:\(\d+(?:,\d+)?\))?"'
 )
+_OWN = re.compile(
+    r"'\[Dataset/DataFrame\]\.withWatermark\(\)'|'correctness'|\"late rows\"|(?<=\boption)\(\"\w+\", \.\.\.\)"
+    r"|(?<=\b[oO]ption )'[\w.]+'|'[\w.]+'(?= (?:is not|must be) specified)"
+    r"|(?<=\bInvalid value )'-?\d+[a-z]{0,3}'(?=\. The option )"
+)
+"""Words of Spark's own that it writes in quotes and brackets: names of options, and numbers that one was given."""
 _QUOTED = re.compile(
     r"(?<!\w)'.*?'(?!\w)|(?<!\w)\".*?\"(?!\w)|`.*?`|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\[(?!`)(?:[^\[\]]|\[[^\[\]]*\])*\]"
     r"|(?<!\w)['\"(\[](?!`).*",
@@ -71,16 +84,17 @@ _QUOTED = re.compile(
 """What stands in quotes or brackets; what is opened and never closed goes on to the end."""
 
 
-def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
+def spark_message(exc: BaseException, *, is_of_rows: bool = False, told: Collection[str] = ()) -> str:
     """An error and its causes, without the JVM's stack, without literals, and without rows.
 
     Args:
         exc: The error.
         is_of_rows: Whether rows were at work, so that the words of somebody's function may be those of a row.
+        told: What may be told, though it is a literal of the project's: values of settings that the error is about.
     """
     if (gone := _gone(exc)) is not None:
         return gone
-    words = words_at(exc)
+    words = words_at(exc).telling(told)
     if is_of_rows and _is_of_a_function(exc):
         return f"{type(exc).__name__}: {MASK}{_place(error_line(exc))}"
     said: list[str] = []
@@ -108,14 +122,30 @@ def _gone(exc: BaseException) -> str | None:
     return None
 
 
+def is_refusal(exc: Exception) -> bool:
+    """Whether Spark says something of what it was asked, and nothing of itself, or of what it could not reach."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+
+    java = getattr(exc, "java_exception", None)
+    condition, _ = _condition(exc if java is None else java)
+    is_told = condition is not None and not condition.startswith("INTERNAL_ERROR")
+    return is_told or isinstance(exc, AnalysisException | IllegalArgumentException | UnsupportedOperationException)
+
+
 def unforeseen_words(exc: BaseException) -> str | None:
     """The same of an error of Spark's that nobody has made one of ours; None of any other."""
     is_of_spark = type(exc).__module__.partition(".")[0] in {"pyspark", "py4j"}
     return spark_message(exc) if is_of_spark else None
 
 
-def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
-    """The words of an error of which only the text is known."""
+def shown_text(text: str, words: QueryWords = NO_WORDS, *, is_of_spark: bool = False) -> str:
+    """The words of an error of which only the text is known.
+
+    Args:
+        text: The text.
+        words: What is known of the query.
+        is_of_spark: Whether Spark has written it, and no function of somebody's.
+    """
     for end in _ENDS:
         text = text.partition(end)[0]
     trace = _TRACE.search(text)
@@ -127,7 +157,7 @@ def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
         text = text.strip().partition("\n")[0]
     shown, at = [], 0
     while (found := _QUOTED.search(text, at)) is not None:
-        kept = _KEPT.match(text, found.start())
+        kept = _KEPT.match(text, found.start()) or (_OWN.match(text, found.start()) if is_of_spark else None)
         shown.append(text[at : found.start()])
         piece = kept[0] if kept is not None else found[0]
         shown.append(piece if kept is not None else _shown_piece(piece, words))
@@ -138,7 +168,7 @@ def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
 def _shown(link: _Link, words: QueryWords) -> str:
     text = link.text
     if not link.parameters or _TRACE.search(text) is not None:
-        return shown_text(text, words)
+        return shown_text(text, words, is_of_spark=link.is_of_spark)
     shown: list[str] = []
     for name, value in sorted(link.parameters.items(), key=lambda item: -len(item[1])):
         if not value.strip():
@@ -147,7 +177,7 @@ def _shown(link: _Link, words: QueryWords) -> str:
         after = r"(?!\w)" if re.search(r"\w\Z", value) else ""
         text = re.sub(before + re.escape(value) + after, f"\0{len(shown)}\0", text)
         is_of_row = link.is_of_data and name in _OF_ROWS
-        shown.append(_shown_piece(value, words) if is_of_row else _shown_parameter(name, value, words))
+        shown.append(_shown_piece(value, words) if is_of_row else _shown_parameter(name, value, words, link))
     # Only now: a value may have the same signs in it.
     for end in _ENDS:
         text = text.partition(end)[0]
@@ -161,9 +191,9 @@ def _without_values(text: str) -> str:
     return _PARTITION.sub(lambda found: f"{found[1] or found[2]}{MASK}", text)
 
 
-def _shown_parameter(name: str, value: str, words: QueryWords) -> str:
+def _shown_parameter(name: str, value: str, words: QueryWords, link: _Link) -> str:
     if _TEXTS.fullmatch(name):
-        return shown_text(value, words)
+        return shown_text(value, words, is_of_spark=link.is_of_spark)
     if _PLAIN.fullmatch(name) or _KEPT.fullmatch(value):
         return words.masked(value)
     if _NAMES.fullmatch(name) and not re.search(r"[(=<>+*/%'\"]", value):
@@ -191,11 +221,18 @@ def _shown_name(name: str, words: QueryWords) -> str:
 
 
 def _shown_trace(trace: str) -> str:
-    """The class of what Python raised, and the line; its words are those of whoever wrote the function."""
+    """The class of what Python raised, and the line; its words are those of whoever wrote the function.
+
+    Of what pyspark raises, the condition is told as well; it is in the line that called pyspark.
+    """
     frames = _FRAME.findall(trace)
-    raised = [found["kind"] for found in _RAISED.finditer(trace) if found["kind"].rpartition(".")[2][:1].isupper()]
-    place = _place(f"{frames[-1][0]}:{frames[-1][1]}" if frames else None)
-    return f"{raised[0] if raised else 'an exception'}: {MASK}{place}"
+    own = [frame for frame in frames if _LIBRARY.search(frame[0]) is None] or frames
+    found = next((found for found in _RAISED.finditer(trace) if found["kind"].rpartition(".")[2][:1].isupper()), None)
+    place = _place(f"{own[-1][0]}:{own[-1][1]}" if own else None)
+    if found is None:
+        return f"an exception: {MASK}{place}"
+    condition = _CONDITION.match(found["words"] or "") if found["kind"].startswith("pyspark.") else None
+    return f"{found['kind']}: {'' if condition is None else f'{condition[0]} '}{MASK}{place}"
 
 
 def _place(line: str | None) -> str:
@@ -211,6 +248,8 @@ class _Link:
     parameters: Mapping[str, str] | None
     is_of_data: bool
     """Whether it is about a value of a row."""
+    is_of_spark: bool
+    """Whether Spark has raised it, and no function of somebody's."""
 
 
 def _links(exc: BaseException) -> Iterator[_Link]:
@@ -218,7 +257,8 @@ def _links(exc: BaseException) -> Iterator[_Link]:
     cause, is_of_data = getattr(exc, "java_exception", None), False
     if cause is None:
         is_of_data = _is_of_data(exc)
-        yield _Link(_text(exc), *_condition(exc), is_of_data)
+        is_of_spark = type(exc).__module__.startswith("pyspark.")
+        yield _Link(_text(exc), *_condition(exc), is_of_data, is_of_spark)
         origin = getattr(exc, "_origin", None)
         cause = origin.getCause() if origin is not None else None
     while cause is not None:
@@ -226,8 +266,10 @@ def _links(exc: BaseException) -> Iterator[_Link]:
         kind = str(cause.getClass().getName())
         # Java's own words below such an error may be any.
         text = kind if is_of_data and condition is None else str(cause.getMessage() or kind)
+        if kind in _WORDLESS:
+            text = f"{kind}: {text}"
         is_of_data = is_of_data or _is_of_data(cause)
-        yield _Link(text, condition, parameters, is_of_data)
+        yield _Link(text, condition, parameters, is_of_data, is_of_spark=True)
         cause = cause.getCause()
 
 

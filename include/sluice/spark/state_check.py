@@ -24,7 +24,7 @@ from sluice.sinks.contract import OutputMode
 from sluice.spark.classic_plan import java_class, java_mode
 from sluice.spark.connect_session import is_connected
 from sluice.spark.session import pinned_conf
-from sluice.spark.shown_error import spark_message
+from sluice.spark.shown_error import is_refusal, spark_message
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -47,13 +47,16 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 _NEVER_NULL = re.compile(rb'"(nullable|containsNull|valueContainsNull)":false')
 
 
-def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, storage: Storage) -> bool:
+def check_state(
+    frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, place: str, storage: Storage
+) -> bool:
     """Make sure that a query can go on with the state of a checkpoint. Of a query on a server, `try_state` does.
 
     Args:
         frame: The query's result.
         state: What the checkpoint says now.
         output_mode: The query's.
+        place: Where the transform is, for messages.
         storage: Where the checkpoint is.
 
     Returns:
@@ -76,14 +79,14 @@ def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMod
         others = {name: content for name, content in schemas.items() if name not in fields}
         now = _planned(frame, state, output_mode, others) if fields else {}
     except Exception as exc:
-        problem = state_changed(str(exc), location)
+        problem = state_changed(str(exc), location, place)
         if problem is not None:
             raise RefusedError(problem) from exc
         # Whatever else is wrong, the batch itself fails with it.
         logger.warning("whether the query fits its state is told when it runs", exc_info=True)
         return False
     for name, then in fields.items():
-        _check_places(then, nested_fields(now.get(name, b"")), location)
+        _check_places(then, nested_fields(now.get(name, b"")), location, place)
     return True
 
 
@@ -100,42 +103,42 @@ def plan_first_batch(frame: DataFrame, output_mode: OutputMode, *, place: str) -
     Raises:
         QueryRefusedError: Spark does not plan it.
     """
-    from pyspark.errors import AnalysisException
-
     if is_connected(frame.sparkSession):
         return
     first = OffsetFile(0, 1, 0, 0, pinned_conf(frame.sparkSession), {})
     try:
         _planned(frame, CheckpointState("", planned=first), output_mode, {})
-    except AnalysisException as exc:
+    except Exception as exc:
+        if not is_refusal(exc):
+            # Whatever else is wrong, the batch itself fails with it.
+            logger.warning("whether Spark takes the first batch is told when it runs", exc_info=True)
+            return
         raise QueryRefusedError(
             f"Spark does not run this query as a stream: {spark_message(exc)}",
             where=place,
             remedy="correct the transform; nothing was planned",
         ) from exc
-    except Exception:
-        # Whatever else is wrong, the batch itself fails with it.
-        logger.warning("whether Spark takes the first batch is told when it runs", exc_info=True)
 
 
-def state_changed(message: str, location: str) -> Problem | None:
+def state_changed(message: str, location: str, place: str) -> Problem | None:
     """What Spark says of a query that does not fit its state; None if it says something else.
 
     Args:
         message: Spark's words.
         location: The state's folder.
+        place: Where the transform is.
     """
     found = _REFUSALS.search(message)
     if found is None:
         return None
-    return _changed(f"{found[1]}: {found[2].strip()}", location)
+    return _changed(f"{found[1]}: {found[2].strip()}", location, place)
 
 
-def _changed(what: str, location: str) -> Problem:
+def _changed(what: str, location: str, place: str) -> Problem:
     return Problem(
         code="STATE_CHANGED",
-        file=location,
-        cause=f"the query keeps other state than the checkpoint has ({what})",
+        file=place,
+        cause=f"the query keeps other state than the checkpoint has in {location} ({what})",
         consequence="what the stream remembers of earlier rows does not fit the changed transform",
         remedy=STATE_REMEDY,
     )
@@ -146,7 +149,7 @@ def _fields(name: str, content: bytes) -> list[str]:
     return nested_fields(content) if name.endswith("/_metadata/schema") else []
 
 
-def _check_places(then: list[str], now: list[str], location: str) -> None:
+def _check_places(then: list[str], now: list[str], location: str, place: str) -> None:
     """Make sure that no field is in the place of another one: of equal types, Spark takes the one for the other.
 
     Raises:
@@ -155,7 +158,7 @@ def _check_places(then: list[str], now: list[str], location: str) -> None:
     moved = {(was, found) for was, found in zip(then, now, strict=False) if was != found}
     if {was for was, _ in moved} & {found for _, found in moved}:
         order = f"{', '.join(then)}, and are {', '.join(now)}"
-        raise RefusedError(_changed(f"the fields of a struct in it were {order}", location))
+        raise RefusedError(_changed(f"the fields of a struct in it were {order}", location, place))
 
 
 def _write(copy: Path, name: str, content: bytes) -> None:

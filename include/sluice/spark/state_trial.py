@@ -50,7 +50,7 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
     try:
         query.start_replay(folder).awaitTermination()
     except Exception as exc:
-        problem = state_changed(str(exc), location)
+        problem = state_changed(str(exc), location, query.place)
         if problem is not None:
             raise RefusedError(problem) from exc
         # It was planned, and lacks the state in the copy.

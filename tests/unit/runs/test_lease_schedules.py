@@ -25,7 +25,7 @@ from sluice.errors import SluiceError
 from sluice.generation_notes import KeptState
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request
-from sluice.running import analysed_query, runner
+from sluice.running import analysed_query, begun_query, runner
 from sluice.runs import journal as journal_module
 from sluice.runs import lease as lease_module
 from sluice.runs.lease import HEARTBEAT, TTL, Lease, newest_token
@@ -163,7 +163,7 @@ class _Schedule:
             patches.enter_context(patch.object(journal_module, "acquire", noted_acquire))
             patches.enter_context(patch.object(lease_module, "boot_id", lambda: self.me.name))
             patches.enter_context(patch.object(analysed_query, "build_query", self.lab._build_query))
-            patches.enter_context(patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())))
+            patches.enter_context(patch.object(begun_query, "read_kept_state", lambda _: KeptState("the model", ())))
             patches.enter_context(patch.object(runner, "first_batch_checked", lambda *_: nullcontext()))
             patches.enter_context(patch.object(self.lab, "_step", lambda _: self.step(self.me)))
             threads = [threading.Thread(target=self._drive, args=(driver,)) for driver in self.drivers]

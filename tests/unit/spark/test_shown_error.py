@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import socket
 import warnings
 
@@ -73,6 +74,44 @@ TRACE = (
 def test_a_text(text: str, told: str) -> None:
     """Neither literals nor rows are told; classes, types, columns and places are."""
     assert shown_text(text, WORDS) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Use '[Dataset/DataFrame].withWatermark()' for it", "Use '[Dataset/DataFrame].withWatermark()' for it"),
+        ('Set a host with option("host", ...) of (r0w, ...)', 'Set a host with option("host", ...) of (?, ?)'),
+        (
+            "Invalid value '-1s'. The option 'rampUpTime' is 'r0w'",
+            "Invalid value '-1s'. The option 'rampUpTime' is '?'",
+        ),
+        ("Invalid value 'r0w'. The option 'hush4canary' must be", "Invalid value '?'. The option '***' must be"),
+        ("Invalid value '1234' in a row", "Invalid value '?' in a row"),
+        ("'path' is not specified, and 'r0w' is", "'path' is not specified, and '?' is"),
+        ('a \'correctness\' issue of "late rows" and "r0w"', 'a \'correctness\' issue of "late rows" and "?"'),
+    ],
+)
+def test_words_of_sparks_own_in_quotes(text: str, told: str) -> None:
+    """They are told of what Spark has raised; of what somebody's function has, nothing that stands in quotes is."""
+    assert shown_text(text, WORDS, is_of_spark=True) == told
+    assert not re.findall(r"'\w+'|\"\w", shown_text(text, WORDS))
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ("pyspark.errors.exceptions.base.PySparkValueError: [CANNOT_BE_NONE] r0w", ": [CANNOT_BE_NONE] ?"),
+        ("shop.Error: [CANNOT_BE_NONE] r0w", "shop.Error: ?"),
+        ("pyspark.errors.exceptions.base.PySparkValueError: r0w", "PySparkValueError: ?"),
+    ],
+)
+def test_what_pyspark_raises_in_a_function(raised: str, told: str) -> None:
+    """Its condition is told, and the line of the function that called pyspark."""
+    trace = (
+        'Traceback (most recent call last):\n  File "/x/jobs.py", line 3, in f\n    state.update(None)\n'
+        f'  File "/venv/lib/site-packages/pyspark/sql/streaming/state.py", line 9, in update\n    raise it\n{raised}\n'
+    )
+    assert shown_text(trace, WORDS).endswith(f"{told} at /x/jobs.py:3")
 
 
 def test_words_that_tell_nothing() -> None:
