@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 
@@ -53,6 +55,14 @@ class KnownTimers(msgspec.Struct, frozen=True):
     """The clock of the batch: another batch of its number tells something else."""
     due_ms: int | None
     """Milliseconds since the epoch; None where none waits."""
+
+
+class Unproven(msgspec.Struct, frozen=True):
+    """A batch that is done again beside drivers that may wake up, and write some of its state."""
+
+    batch_id: int
+    leases: dict[int, datetime]
+    """By token, until when theirs were renewed before the batch was begun: who wakes up renews it."""
 
 
 class WrittenBatch(msgspec.Struct, frozen=True):

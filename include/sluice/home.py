@@ -46,7 +46,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
-from sluice.generation_notes import BegunRun, BegunWith, DropsDuplicates, KeptState, KnownTimers, WrittenBatch
+from sluice.generation_notes import BegunRun, BegunWith, DropsDuplicates, KeptState, KnownTimers, Unproven, WrittenBatch
 from sluice.locations import is_local, join, real_location
 from sluice.storage import Storage
 from sluice.taken_file_notes import TakenNotes
@@ -124,7 +124,7 @@ class Generation(Document, frozen=True, kw_only=True):
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
     runs: tuple[BegunRun, ...] = ()
     """The newest tries of runs, the last one last: by them it is known whose batches are in the log."""
-    unproven: int | None = None
+    unproven: Unproven | None = None
     """A batch that is done again beside drivers that may wake up, until it is known that none has written its state."""
 
     @property

@@ -16,7 +16,7 @@ import msgspec
 
 from sluice.auditing.audit import Audit
 from sluice.auditing.begun_audit import prepare_audit
-from sluice.auditing.conservation import as_decided, rows_in_quarantine, tied_to_input
+from sluice.auditing.conservation import tied_to_input
 from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
@@ -30,10 +30,11 @@ from sluice.lineage.sending import lineage_sent
 from sluice.lineage.settings import lineage_settings
 from sluice.plan import Plan, Stage
 from sluice.planning.older_table import older_quarantine
-from sluice.planning.survey import Survey, rows_count
+from sluice.planning.survey import Survey, first_computed, pending_id, rows_count
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
 from sluice.running.analysed_query import QueryMaker
+from sluice.running.batch_history import with_history
 from sluice.running.begun_query import Begun, check_fits, check_order
 from sluice.running.divided_batches import written_parts
 from sluice.running.known_generation import KnownGeneration, as_in_sink
@@ -54,7 +55,7 @@ from sluice.runs.summary import Status
 from sluice.several_sinks import SeveralSinks
 from sluice.spark.column_origins import read_columns
 from sluice.spark.duplicates import noted_duplicates
-from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited, tells_columns
+from sluice.spark.fingerprints import fingerprints, is_edited
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.live_query import check_drained, check_live
 from sluice.spark.query import Query
@@ -143,6 +144,8 @@ class _Run:
     """What a driver that died had decided of the batch that is resumed."""
     runner: SparkBatches = field(init=False)
     flow: RowFlow | None = None
+    planned_with: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By the batch that was pending, what was declared when it was planned."""
     was_cut: bool = False
     """Whether a batch was left for somebody has asked the run to stop."""
     is_complete: bool = False
@@ -187,7 +190,7 @@ class _Run:
         self.preparation = preparation = self.preparation.under(self.lease)
         # First of all: whoever takes over from this run knows nothing of the one before it.
         preparation.close_dead(self.lease)
-        take_back_unproven(preparation.home, self.plan.generation)
+        take_back_unproven(preparation.home, self.plan.generation, self.lease)
         # What was seen before the lease may have been another run's work in progress.
         self.seen, self.plan = preparation.survey_and_plan()
         if (ended := preparation.end_without_spark(self.seen, self.plan, has_lease=True)) is not None:
@@ -231,14 +234,7 @@ class _Run:
         self.query = query = replace(query, fits_state=fits)
         newest = newest_written(seen.checkpoint.committed_id, seen.sink)
         check_result(query, seen.known, newest, project.conf_of(stream), storage=home.storage)
-        next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        generation = msgspec.structs.replace(generation, state=kept)
-        declared = fingerprints(preparation.declared(), query)
-        if seen.checkpoint.is_pending and rows_count(seen):
-            check_read_again(query, seen, generation.declared_at(next_id - 1), declared)
-        if is_edited(generation.newest_declared, declared):
-            try_state(query, seen.checkpoint, storage=home.storage)
-        self.generation = generation.beginning(next_id, declared)
+        self._begin_with(msgspec.structs.replace(generation, state=kept))
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
@@ -248,6 +244,18 @@ class _Run:
         explained = query.explain()
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=explained, columns=columns)
         self.observer.planned(self.plan)
+
+    def _begin_with(self, generation: Generation) -> None:
+        """Note what is declared, for the batches whose rows are made by it."""
+        query, seen, storage = self.query, self.seen, self.preparation.home.storage
+        declared = fingerprints(self.preparation.declared(), query)
+        if (pending := pending_id(seen)) is not None:
+            self.planned_with = {pending: generation.declared_at(pending)}
+            if rows_count(seen):
+                check_read_again(query, seen, self.planned_with[pending], declared, storage=storage)
+        if is_edited(generation.newest_declared, declared):
+            try_state(query, seen.checkpoint, storage=storage)
+        self.generation = generation.beginning(first_computed(seen), declared)
 
     def _check_first_batch(self) -> None:
         """Let Spark say what is wrong with a first batch before it is planned, and choose its settings."""
@@ -368,12 +376,13 @@ class _Run:
 
     def _note(self, batches: Iterator[BatchRecord]) -> None:
         """Record each batch once it is committed."""
-        query, home = self.query, self.preparation.home
+        query, preparation, home = self.query, self.preparation, self.preparation.home
         reads_more = any(source.counts_more_rows for source in query.stream.sources.values())
         promised = {batch.batch_id: batch.rows for batch in self.plan.batches}
         for batch in batches:
             rows = promised.get(batch.batch_id)
-            done = tied_to_input(self._told(batch), self.flow, promised=rows, reads_more=reads_more)
+            told = with_history(batch, self.decided, self.planned_with, self.generation, preparation)
+            done = tied_to_input(told, self.flow, promised=rows, reads_more=reads_more)
             self._keep_what_was_written(done)
             self._save(batches=(*self.record.batches, done))
             is_split = self.audit is not None and self.audit.plan.quarantined is not None
@@ -400,18 +409,6 @@ class _Run:
                 remedy="run it once with a Spark of its own",
             )
         return Followed(decided, preparation.home, self.generation.generation, preparation.project, self.lease)
-
-    def _told(self, batch: BatchRecord) -> BatchRecord:
-        """A batch's record, with who has decided it, and what was declared otherwise when it was begun."""
-        decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
-        then, now = self.generation.declared_at(batch.batch_id), self.generation.newest_declared
-        edited = (name for name, value in then.items() if now.get(name, value) != value)
-        changed = tuple(name for name in edited if name != TRANSFORM_NAME and not tells_columns(name))
-        if decided is not None:
-            taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
-            batch = as_decided(batch, decided, taken)
-        decided_by = batch.decided_by if decided is None else decided.run_id
-        return msgspec.structs.replace(batch, decided_by=decided_by, changed=changed)
 
     def _judge(self) -> None:
         """Judge what the run wrote; closes the gate if it has not failed.

@@ -16,10 +16,11 @@ from sluice.checkpoint.log import list_log
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import clear_state_of, has_state
 from sluice.errors import BatchFailedError
+from sluice.generation_notes import Unproven
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.running.known_generation import KnownGeneration
-from sluice.runs.lease import Lease, LeaseFile, standing_leases, woken
+from sluice.runs.lease import Lease, LeaseFile, renewed_since, standing_leases, woken
 from sluice.storage import Storage
 
 _MOST_LEASES = 100
@@ -52,7 +53,8 @@ def begin_beside(batch_id: int, known: KnownGeneration, standing: Mapping[int, L
         StorageError: It could not be written.
     """
     if standing:
-        known.keep(lambda found: msgspec.structs.replace(found, unproven=batch_id))
+        leases = {token: lease.expires_at for token, lease in standing.items()}
+        known.keep(lambda found: msgspec.structs.replace(found, unproven=Unproven(batch_id, leases)))
 
 
 def check_own_state(batch_id: int, known: KnownGeneration, lease: Lease, standing: Mapping[int, LeaseFile]) -> None:
@@ -90,12 +92,15 @@ def check_own_state(batch_id: int, known: KnownGeneration, lease: Lease, standin
     known.keep(lambda found: msgspec.structs.replace(found, unproven=None))
 
 
-def take_back_unproven(home: StreamHome, number: int) -> None:
+def take_back_unproven(home: StreamHome, number: int, lease: Lease) -> None:
     """Take back a batch whose driver died before it knew whose the state is, or amid of taking it back.
 
+    Where nobody has woken up, the state is that of the driver that died, and stays.
+
     Args:
-        home: The stream's folder in the home, of a run that has its lease.
+        home: The stream's folder in the home.
         number: The generation.
+        lease: That of the run that goes on.
 
     Raises:
         RefusedError: A file of the home is damaged.
@@ -106,8 +111,9 @@ def take_back_unproven(home: StreamHome, number: int) -> None:
         return
     checkpoint = home.checkpoint_location(number)
     commits = list_log(join(checkpoint, "commits"), storage=home.storage)
-    if commits is None or commits.latest is None or commits.latest <= known.unproven:
-        _take_back(known.unproven, checkpoint, home.storage)
+    is_newest = commits is None or commits.latest is None or commits.latest <= known.unproven.batch_id
+    if is_newest and renewed_since(home.storage, lease.folder, known.unproven.leases):
+        _take_back(known.unproven.batch_id, checkpoint, home.storage)
     home.keep_generation(msgspec.structs.replace(known, unproven=None))
 
 

@@ -371,6 +371,25 @@ def woken(storage: Storage, folder: str, standing: Mapping[int, LeaseFile]) -> l
     return [lease.run_id for token, lease in standing.items() if _read(storage, _file(folder, token)) != lease]
 
 
+def renewed_since(storage: Storage, folder: str, leases: Mapping[int, datetime]) -> bool:
+    """Whether one of them is another one than it was, or is there no more.
+
+    Args:
+        storage: Where leases are.
+        folder: Their folder.
+        leases: By token, until when they were renewed.
+
+    Raises:
+        RefusedError: A lease is damaged.
+        StorageError: One can't be read.
+    """
+    now = {token: _read(storage, _file(folder, token)) for token in leases}
+    return any(
+        (lease := now[token]) is None or lease.is_given_up or lease.expires_at != until
+        for token, until in leases.items()
+    )
+
+
 def newest_token(storage: Storage, folder: str) -> int | None:
     """The highest token that was ever given; None when there was none.
 
