@@ -14,7 +14,6 @@ from sluice.sinks.contract import (
     BatchOutcome,
     BatchSink,
     FunctionLoader,
-    KeyedSink,
     OutputMode,
     Sink,
     SinkBatch,
@@ -22,6 +21,7 @@ from sluice.sinks.contract import (
     SinkUse,
     Unknown,
 )
+from sluice.sinks.keyed import KeyedSink
 from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
 

@@ -62,12 +62,14 @@ def totals_and_counts(a: DataFrame) -> DataFrame:
 class _Remembers(StatefulProcessor):
     """Emits each row, and keeps its id in a variable."""
 
-    def __init__(self, kept: str = "kept long", *, as_list: bool = False) -> None:
-        self._kept, self._as_list = kept, as_list
+    def __init__(self, kept: str = "kept long", *more: str, as_list: bool = False, name: str = "newest") -> None:
+        self._kept, self._as_list, self._name, self._more = kept, as_list, name, more
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         kind = handle.getListState if self._as_list else handle.getValueState
-        self._state = kind("newest", self._kept)
+        self._state = kind(self._name, self._kept)
+        for name in self._more:
+            handle.getValueState(name, "kept long")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803 - Spark's name
         for row in rows:
@@ -92,6 +94,32 @@ def remembers_text(a: DataFrame) -> DataFrame:
 
 def remembers_all(a: DataFrame) -> DataFrame:
     return a.groupBy("id").transformWithState(_Remembers(as_list=True), "id long", "append", "None")
+
+
+def remembers_elsewhere(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers(name="latest"), "id long", "append", "None")
+
+
+def remembers_more(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers("kept long", "first"), "id long", "append", "None")
+
+
+def _grouped(a: DataFrame, time_out: str) -> DataFrame:
+    timed = a.withColumn("at", F.timestamp_seconds("id")).withWatermark("at", "0 seconds")
+    return timed.groupBy("id").applyInPandasWithState(_nothing, "id long", "n long", "append", time_out)
+
+
+def _nothing(key: Any, frames: Any, state: Any) -> Iterator[Any]:
+    state.update((1,))
+    yield from (frame[["id"]] for frame in frames)
+
+
+def grouped_by_event_time(a: DataFrame) -> DataFrame:
+    return _grouped(a, "EventTimeTimeout")
+
+
+def grouped_by_the_clock(a: DataFrame) -> DataFrame:
+    return _grouped(a, "ProcessingTimeTimeout")
 
 
 def remembers_with_timers(a: DataFrame) -> DataFrame:
@@ -124,9 +152,13 @@ _PLACED = [
 _OF_PROCESSORS = [
     (remembers, remembers_text, "append", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"),
     (remembers, remembers_with_timers, "append", "STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
+    (remembers, remembers_elsewhere, "append", "had the variables `newest`, and has not now"),
+    (grouped_by_event_time, grouped_by_the_clock, "append", "with EventTimeTimeout.* with ProcessingTimeTimeout"),
     *rarely(
         (remembers, remembers_all, "append", "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"),
         (remembers, remembers_as_updates, "append", "STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
+        (remembers_more, remembers, "append", "had the variables `first`, and has not now"),
+        (grouped_by_the_clock, grouped_by_event_time, "append", "with ProcessingTimeTimeout.* with EventTimeTimeout"),
     ),
 ]
 _CHANGES = [
@@ -146,7 +178,7 @@ def test_changed_state(lab: Lab, case: tuple[Any, ...], caplog: pytest.LogCaptur
     stream = declared(before, mode)
     write_numbers(lab.root / "a", 3)
     with spark_setting(lab.spark, _PROVIDER, provider), spark_setting(lab.spark, "spark.sql.shuffle.partitions", "2"):
-        lab.run(stream)
+        planned = [str(batch.batch_id) for batch in lab.run(stream).batches]
         write_numbers(lab.root / "a", 2, first=3)
         changed = replace(stream, transform=declared(after).transform)
         with pytest.raises(RefusedError, match=condition) as refused:
@@ -155,7 +187,7 @@ def test_changed_state(lab: Lab, case: tuple[Any, ...], caplog: pytest.LogCaptur
 
         says = "restore the keys, the types and the order.* variables and modes.*; or declare a new stream with a sink"
         read_remedy(refused.value, "STATE_CHANGED", says)
-        assert offsets == ["0"]
+        assert offsets == planned
         assert lab.records(stream)[-1]["status"] == "refused"
         assert not lab.records(stream)[-1]["error"]["retryable"]
         assert lab.run(stream).status == "succeeded"
@@ -268,7 +300,9 @@ def test_fields_that_change_their_places(lab: Lab, before: Any, after: Any, mode
     assert lab.run(declared(before, mode)).status == "succeeded"
 
 
-@pytest.mark.parametrize(("before", "after"), [(by_id, by_id_of_other_rows), (by_struct, by_renamed_struct)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(by_id, by_id_of_other_rows), (by_struct, by_renamed_struct), (remembers, remembers_more)]
+)
 def test_a_change_that_keeps_the_state(lab: Lab, before: Any, after: Any) -> None:
     """Other rows before, other columns beside the keys, and other names of fields in their places fit the state."""
     write_numbers(lab.root / "a", 3)

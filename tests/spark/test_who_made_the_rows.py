@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -104,6 +105,32 @@ def test_a_joined_table_that_changes(lab: Lab, *, is_gone: bool) -> None:
     die(lab, "known_once", BEHIND, is_gone=is_gone)
     know((1, 1), (2, 7), (3, 7), (4, 2))
     lab.run(declared("known_once"))
+    arrive(lab, 2, 3, 4)
+    lab.run(declared("known_once"))
+    assert ids(lab.table("out")) == [1, 2, 7]
+
+
+def test_a_joined_table_and_a_driver_that_wakes_up(lab: Lab) -> None:
+    """Its state is taken back, and computed anew of the table that the rows were made with, which is to be set back."""
+    TABLE[:] = [str(lab.root / "known")]
+    known = lab.spark.createDataFrame([(1, 1), (2, 2)], "id bigint, k bigint")
+    known.write.format("delta").save(TABLE[0])
+    arrive(lab, 0, 1)
+    lab.run(declared("known_once"))
+    arrive(lab, 1, 2)
+    die(lab, "known_once", BEFORE, is_gone=False)
+    die(lab, "known_once", BEHIND, is_gone=False)
+    first = sorted((lab.root / "home").rglob("leases/**/*.json"))[1]
+    first.write_text(json.dumps(json.loads(first.read_bytes()) | {"expires_at": "2026-01-01T00:00:10Z"}))
+    lab.spark.sql(f"UPDATE delta.`{TABLE[0]}` SET k = 7 WHERE id = 2")
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="would be read by another") as refused:
+            lab.run(declared("known_once"))
+    read_remedy(refused.value, "READ_OTHERWISE", "set it back, run the stream once, and change it then")
+    lab.spark.sql(f"RESTORE delta.`{TABLE[0]}` TO VERSION AS OF 0")
+    lab.run(declared("known_once"))
+    lab.spark.sql(f"RESTORE delta.`{TABLE[0]}` TO VERSION AS OF 1")
+    lab.spark.sql(f"INSERT INTO delta.`{TABLE[0]}` VALUES (3, 7), (4, 2)")
     arrive(lab, 2, 3, 4)
     lab.run(declared("known_once"))
     assert ids(lab.table("out")) == [1, 2, 7]

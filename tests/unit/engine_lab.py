@@ -58,7 +58,7 @@ NAME = "numbers"
 EVERYTHING = Limits()
 
 
-_PLAN = SimpleNamespace(toString=lambda: "the model", collectLeaves=lambda: SimpleNamespace(size=lambda: 0))
+_PLAN = SimpleNamespace(treeString=lambda: "the model", collectLeaves=lambda: SimpleNamespace(size=lambda: 0))
 _INLINE = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
 _NO_COLUMNS = SimpleNamespace(json=lambda: '{"type": "struct", "fields": []}')
 _ANALYSED = SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: _PLAN))

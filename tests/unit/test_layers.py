@@ -18,7 +18,8 @@ GROUND = (
     "option_values", "schema_text", "sql_text", "spark_conf_values", "declared_settings", "spark_master",
     "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "trigger", "interval", "paths",
     "locations", "local_disk", "storage_failures", "storage", "storage_options", "typed_json", "documents",
-    "delta_checkpoint", "delta_table", "delta_commit_times", "delta_types", "exact_types", "watermarks", "sql_tokens",
+    "delta_checkpoint", "delta_table", "delta_restore", "delta_commit_times", "delta_types", "exact_types",
+    "watermarks", "sql_tokens",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
@@ -231,7 +232,7 @@ def test_sources_and_sinks_stay_apart() -> None:
     ] == []
 
 
-CONTRACTS = ("contract", "replaceable", "bench", "row_contract", "splitting")
+CONTRACTS = ("contract", "replaceable", "bench", "row_contract", "splitting", "keyed")
 """The files of `sources` and `sinks` that say what a kind can do, and are none."""
 KIND_OWNERS = ("sluice.sources", "sluice.sinks")
 OF_KINDS = {

@@ -47,7 +47,8 @@ from sluice.quality.results import CheckResult
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
-from sluice.sinks.contract import BatchSink, KeyedSink, SinkBatch, SinkState, StagingSink
+from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, StagingSink
+from sluice.sinks.keyed import KeyedSink
 from sluice.sinks.splitting import SplittingSink
 from sluice.spark.query import Query, run_through
 from sluice.stream import Stream

@@ -12,7 +12,8 @@ from sluice.plan import JudgedAt, Judging, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import BatchSink, KeyedSink, SinkState, StagingSink, VersionedSink
+from sluice.sinks.contract import BatchSink, SinkState, StagingSink, VersionedSink
+from sluice.sinks.keyed import KeyedSink
 from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
 from sluice.stream import Stream

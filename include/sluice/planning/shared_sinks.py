@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError, Problem
-from sluice.sinks.contract import KeyedSink
+from sluice.sinks.keyed import KeyedSink
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
 

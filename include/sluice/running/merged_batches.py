@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from sluice.project import Project
 from sluice.runs.lease import Lease
-from sluice.sinks.contract import KeyedSink, OutputMode, SinkBatch
+from sluice.sinks.contract import OutputMode, SinkBatch
+from sluice.sinks.keyed import KeyedSink
 from sluice.storage import Storage
 
 if TYPE_CHECKING:

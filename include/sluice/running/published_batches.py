@@ -20,7 +20,8 @@ from sluice.running.known_generation import KnownGeneration
 from sluice.running.merged_batches import MergedBatches
 from sluice.runs.lease import Lease
 from sluice.several_sinks import SeveralSinks
-from sluice.sinks.contract import KeyedSink, SinkBatch, StagingSink
+from sluice.sinks.contract import SinkBatch, StagingSink
+from sluice.sinks.keyed import KeyedSink
 from sluice.spark.query import Query
 from sluice.storage import Storage
 

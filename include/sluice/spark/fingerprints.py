@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from sluice.delta_restore import shown_version
 from sluice.delta_types import result_columns
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.edited_sources import source_fingerprints
@@ -39,9 +40,9 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
 
     Raises:
         DeclarationError: The suite is wrong.
-        StorageError: The suite can't be read.
+        StorageError: The suite, or the log of a static table, can't be read.
     """
-    project, stream = declared.project, query.stream
+    project, stream, storage = declared.project, query.stream, declared.project.storage()
     plans = plan_reader(query.frame.sparkSession)
     plan = "\n".join(_PASSING.sub("", plans.analysed_text(result)) for _, _, result in query.outputs)
     spelled = _SERVERS_PLAN if is_connected(query.frame.sparkSession) else _PLAN
@@ -54,7 +55,9 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     for name, _, result in query.outputs:
         found[columns_for(name)] = result_columns(result.schema.json())
         for location, version in plans.static_versions(result).items():
-            found[_VERSION_OF + project.place(location)] = str(version)
+            # A table that is set back by `RESTORE` has a new version, and the rows of the old one.
+            shown = shown_version(location, version, storage=storage)
+            found[_VERSION_OF + project.place(location)] = str(shown)
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     quarantine = stream.quarantine_table if suite is not None else None

@@ -47,7 +47,7 @@ from sluice.spark.traced_columns import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FORM = 5
+_FORM = 6
 """How plans are read here; another one spells the same state in other words."""
 _WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
 _CALL = re.compile(r"(?<![\w.$])([a-z_0-9]+)\(")
@@ -55,6 +55,8 @@ _AND = " AND "
 _EQUALS = (" = ", " <=> ")
 _FILTER = " FILTER (WHERE "
 _MOST_SHOWN = 300
+_TIME_OUT = re.compile(r"\b(?:No|EventTime|ProcessingTime)Timeout\b")
+"""By which clock a group of `applyInPandasWithState` is told that its time is out."""
 _TIMES = re.compile(r" \(\d+\)\.")
 _SPARKS_AGGREGATES = """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
@@ -231,7 +233,8 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
         rows = [column for side in node.children for column in _row(side, columns)]
         return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), rows)
     if BY_CODE.fullmatch(node.kind) is not None:
-        return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
+        what = " with ".join([node.kind, *_TIME_OUT.findall(node.rest)])
+        return _Kept(what, _grouping(node, listed, columns), [], _times(node, columns))
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
-from sluice.sinks.contract import KeyedSink
+from sluice.sinks.keyed import KeyedSink
 from sluice.spark.aggregation_columns import KEEPS_ROWS, Column, find_aggregation
 from sluice.spark.plan_expressions import read_operators
 from sluice.spark.plan_reader import PlanReader

@@ -10,14 +10,15 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState
-from sluice.checkpoint.state_store import nested_fields, read_state_schemas
+from sluice.checkpoint.state_store import Operator, nested_fields, read_state_layout, read_state_schemas
 from sluice.errors import Problem, QueryRefusedError, RefusedError
 from sluice.locations import join
 from sluice.sinks.contract import OutputMode
@@ -74,10 +75,10 @@ def check_state(
     schemas = read_state_schemas(location, storage=storage)
     fields = {name: found for name, content in schemas.items() if (found := _fields(name, content))}
     try:
-        _planned(frame, state, output_mode, schemas)
+        goes_on = _planned(frame, state, output_mode, schemas)
         # Planned anew, Spark says what it would keep.
         others = {name: content for name, content in schemas.items() if name not in fields}
-        now = _planned(frame, state, output_mode, others) if fields else {}
+        now = _planned(frame, state, output_mode, others).schemas if fields else {}
     except Exception as exc:
         problem = state_changed(str(exc), location, place)
         if problem is not None:
@@ -85,9 +86,33 @@ def check_state(
         # Whatever else is wrong, the batch itself fails with it.
         logger.warning("whether the query fits its state is told when it runs", exc_info=True)
         return False
+    check_variables(state.operators, goes_on.operators, location, place)
     for name, then in fields.items():
         _check_places(then, nested_fields(now.get(name, b"")), location, place)
     return True
+
+
+def check_variables(then: Iterable[Operator], now: Iterable[Operator], location: str, place: str) -> None:
+    """Make sure that the processors of a query have the variables that they had; Spark lets go of any without a word.
+
+    One that is new begins empty. One that is renamed would, too, and what is declared again goes on with old values.
+
+    Args:
+        then: The operators of the checkpoint.
+        now: The same as Spark would go on with them.
+        location: The state's folder.
+        place: Where the transform is.
+
+    Raises:
+        RefusedError: One has not.
+    """
+    found = {(operator.operator_id, operator.name): set(operator.variables) for operator in now}
+    for operator in then:
+        has = found.get((operator.operator_id, operator.name))
+        if has is not None and (gone := [f"`{name}`" for name in operator.variables if name not in has]):
+            raise RefusedError(
+                _changed(f"its `{operator.name}` had the variables {', '.join(gone)}, and has not now", location, place)
+            )
 
 
 def plan_first_batch(frame: DataFrame, output_mode: OutputMode, *, place: str) -> None:
@@ -171,13 +196,19 @@ def _write(copy: Path, name: str, content: bytes) -> None:
     file.write_bytes(_NEVER_NULL.sub(rb'"\1":true ', content))
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """What Spark says of a query's state once it has planned a batch."""
+
+    schemas: Mapping[str, bytes]
+    """Of the stores of its own operators, by their files."""
+    operators: tuple[Operator, ...]
+
+
 def _planned(
     frame: DataFrame, state: CheckpointState, output_mode: OutputMode, schemas: Mapping[str, bytes]
-) -> dict[str, bytes]:
+) -> _Planned:
     """Let Spark plan the next batch of a query over a copy of what is known of its state.
-
-    Returns:
-        What it says then of the stores of its own operators.
 
     Raises:
         Exception: Spark's own, where it refuses.
@@ -187,7 +218,8 @@ def _planned(
         for name, content in schemas.items():
             _write(copy, name, content)
         _plan(frame, state, output_mode, copy)
-        return {str(file.relative_to(copy)): file.read_bytes() for file in copy.rglob("_metadata/schema")}
+        found = {str(file.relative_to(copy)): file.read_bytes() for file in copy.rglob("_metadata/schema")}
+        return _Planned(found, read_state_layout(str(copy), None, storage=Storage()).operators)
 
 
 def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, copy: Path) -> None:

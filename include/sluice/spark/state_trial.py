@@ -11,14 +11,14 @@ import logging
 from dataclasses import replace
 
 from sluice.checkpoint.reader import CheckpointState
-from sluice.checkpoint.state_store import read_state_schemas
+from sluice.checkpoint.state_store import read_state_layout, read_state_schemas
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import RefusedError
 from sluice.locations import join
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query
 from sluice.spark.replay import copy_checkpoint
-from sluice.spark.state_check import state_changed
+from sluice.spark.state_check import check_variables, state_changed
 from sluice.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,12 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
     except Exception as exc:
         problem = state_changed(str(exc), location, query.place)
         if problem is not None:
+            storage.delete_folder(folder)
             raise RefusedError(problem) from exc
         # It was planned, and lacks the state in the copy.
         logger.debug("the server takes the state for the query", exc_info=True)
+    try:
+        goes_on = read_state_layout(join(folder, "state"), None, storage=storage).operators
+        check_variables(state.operators, goes_on, location, query.place)
     finally:
         storage.delete_folder(folder)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from sluice.delta_table import find_table, spark_columns
 from sluice.errors import DeclarationError
-from sluice.sinks.contract import KeyedSink, SinkUse
+from sluice.sinks.contract import SinkUse
 from sluice.sinks.delta import nested_fields, schema_evolution
 from sluice.sinks.delta.table import DeltaTableSink
+from sluice.sinks.keyed import KeyedSink
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -30,7 +30,6 @@ from sluice.paths import resolve_path
 from sluice.sinks.contract import (
     BatchOutcome,
     BatchSink,
-    KeyedSink,
     OutputMode,
     ReadableSink,
     SinkState,
@@ -44,6 +43,7 @@ from sluice.sinks.delta.read_back import ReadBackDeltaTable
 from sluice.sinks.delta.refused_columns import check_new
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.sinks.delta.taken_back import taken_back_since
+from sluice.sinks.keyed import KeyedSink
 from sluice.storage import Storage
 
 if TYPE_CHECKING:

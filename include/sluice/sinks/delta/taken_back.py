@@ -5,30 +5,13 @@ It still says that it has batches of which the rows are gone.
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from sluice.delta_table import commit_file, commit_lines, open_log
+from sluice.delta_restore import read_restore
+from sluice.delta_table import commit_file, open_log
 from sluice.errors import Problem
 from sluice.storage import Storage
 
 _MOST_COMMITS = 100
 """How many of a table's newest commits are read for it: others may write into it all the time."""
-_RESTORE = "RESTORE"
-
-
-class _Info(msgspec.Struct, rename="camel"):
-    # Free-form by Delta's protocol: what is not as expected is not known.
-    operation: Any = None
-    operation_parameters: Any = None
-
-
-class _Line(msgspec.Struct, rename="camel"):
-    commit_info: _Info | None = None
-
-
-_LINE = msgspec.json.Decoder(_Line)
 
 
 def taken_back_since(location: str, version: int, *, storage: Storage) -> Problem | None:
@@ -48,9 +31,9 @@ def taken_back_since(location: str, version: int, *, storage: Storage) -> Proble
     shown: dict[int, int] = {}
     at, restored = version, version
     for number in range(max(version, log.latest - _MOST_COMMITS) + 1, log.latest + 1):
-        parameters = _restore(location, number, storage)
-        if parameters is not None:
-            to, restored = _number(parameters.get("version")), number
+        restore = read_restore(location, number, storage=storage)
+        if restore is not None:
+            to, restored = restore.version, number
             # A restore may undo another one. To when one went that names a time is not known.
             at = -1 if to is None else shown.get(to, min(to, version))
         shown[number] = at
@@ -67,22 +50,3 @@ def taken_back_since(location: str, version: int, *, storage: Storage) -> Proble
         f" ({restored - 1}); or recompute the rows of the intervals by a backfill",
         is_blocking=False,
     )
-
-
-def _restore(location: str, version: int, storage: Storage) -> dict[str, Any] | None:
-    """What a commit says of the restore that it is; None of any other one, and of one that is gone."""
-    for line in commit_lines(location, version, storage=storage) or ():
-        if b'"commitInfo"' not in line:
-            continue
-        try:
-            info = _LINE.decode(line).commit_info
-        except (msgspec.DecodeError, RecursionError):
-            return None
-        if info is not None:
-            parameters = info.operation_parameters if isinstance(info.operation_parameters, dict) else {}
-            return parameters if info.operation == _RESTORE else None
-    return None
-
-
-def _number(value: object) -> int | None:
-    return int(value) if isinstance(value, str | int) and str(value).isdecimal() else None
