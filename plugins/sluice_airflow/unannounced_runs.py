@@ -53,15 +53,15 @@ class Telling:
     stream: Stream
     home: StreamHome
     assets: Sequence[Asset]
-    """Whose they are; none where nothing was written into any of several sinks."""
+    """Whose they are; none where nothing was written into any of several sinks that the task tells of."""
     record: RunRecord
     untold: Untold
 
     def has_more(self) -> bool:
         """Whether another run than its own has written something that it tells of; yes where that can't be known."""
-        others = self.untold.runs
         if self.stream.outputs:
             return bool(self.assets)
+        others = self.untold.runs
         if not others or any(run.batches for run in others):
             return bool(others)
         try:
