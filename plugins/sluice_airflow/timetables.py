@@ -5,6 +5,7 @@
 | `data_intervals("0 * * * *")` | by the clock, for what arrived in the interval |
 | `on_arrival("departures")` | the stream, as soon as there is something for it |
 | `after_run("departures")` | something else, after each run of Airflow's that wrote |
+| `after_run("visits", sink="rest")` | something else, after each of those that wrote into one of several sinks |
 | `per_partition("departures")` | something else, once for each partition that a run touched |
 | `on_commit("departures")` | something else, after every commit, whoever made it |
 """
