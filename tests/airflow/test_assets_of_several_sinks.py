@@ -56,6 +56,10 @@ hourly = Stream(
     sinks={"good": sinks.delta("out/hourly"), "rest": sinks.delta("out/late")},
 )
 """
+_TRANSFORM = """
+def sorted_out(events):
+    return {"good": events.where("n % 2 = 0"), "rest": events.where("n % 2 = 1").selectExpr("n", "n as part")}
+"""
 _BY_REFERENCE = """
 from datetime import datetime, timezone
 from airflow.sdk import DAG, Asset, task
@@ -259,6 +263,20 @@ class TestTasks:
         places = {"good": f"file://{project.root}/out/events", "rest": f"file://{project.root}/out/rest"}
         assert [name for name, place in places.items() for _ in extras(place)] == [written]
         assert len(extras(f"mine_{dag.dag_id}")) == 1
+
+    @pytest.mark.spark
+    def test_what_spark_has_written(self, project: StreamProject) -> None:
+        """Each table's own log tells its versions; a commit without a row, which makes a table, has no event."""
+        (project.root / "transform_events.py").write_text(_TRANSFORM)
+        dag = project.dag(_ONCE)
+        for day in range(2):
+            assert states(dag.test(logical_date=START + timedelta(days=day))) == {"events": _SUCCESS}
+            project.arrive(1, at=START + timedelta(days=day, hours=-1))
+
+        told = {table: extras(f"file://{project.root}/out/{table}") for table in ("events", "rest")}
+        keys = ("batches", "output_rows", "sink_version", "partitions")
+        assert [[extra[key] for key in keys] for extra in told["events"]] == [[[0], 1, 0, []]]
+        assert [[extra[key] for key in keys] for extra in told["rest"]] == [[[1], 1, 1, ["1"]]]
 
     def test_schedules(self, project: StreamProject) -> None:
         """After any of the sinks, or one of them; what is no table is refused while the DAG is parsed."""
