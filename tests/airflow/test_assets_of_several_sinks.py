@@ -28,7 +28,7 @@ from sqlalchemy import select, update
 from sluice import Stream, sinks
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome
-from sluice.runs.record import BatchRecord, RunRecord
+from sluice.runs.record import BatchRecord, RunRecord, RunRecords
 from sluice.runs.told import read_told
 from sluice.storage import Storage
 from sluice_airflow import assets, timetables
@@ -230,15 +230,16 @@ class TestTasks:
         assert told_by(project, "rest") == [(second.run_id, 0, [first.run_id])]
         assert told_by(project, "events") == []
 
-    def test_nothing_to_tell_of_is_a_skip(self, project: StreamProject, launched: Launched) -> None:
-        """Nobody heard of a run that wrote no row anywhere, and the next one finds nothing to do."""
-        dag = project.dag(_ONCE)
-        launched.batches, launched.meanwhile = (batch(0, {"good": 0, "rest": 0}),), lambda: mark_failed(dag)
-        dag.test(logical_date=START)
-        launched.batches, launched.meanwhile = (), lambda: None
+    @pytest.mark.parametrize("rest", [0, 2])
+    def test_a_run_without_a_batch(self, project: StreamProject, launched: Launched, *, rest: int) -> None:
+        """It is a skip, unless one that failed before it has written a row somewhere."""
+        failed = run(1, {"good": 0, "rest": rest}, first=0, status="failed")
+        RunRecords(project.home()).save(msgspec.structs.replace(failed, stream="events"))
+        launched.batches = ()
 
-        assert states(dag.test(logical_date=START + timedelta(days=1))) == {"events": _SKIPPED}
-        assert told_by(project, "rest") == told_by(project, "events") == []
+        assert states(project.dag(_ONCE).test(logical_date=START)) == {"events": _SUCCESS if rest else _SKIPPED}
+        assert [since for _, _, since in told_by(project, "rest")] == ([[failed.run_id]] if rest else [])
+        assert told_by(project, "events") == []
 
     def test_together(self, project: StreamProject, launched: Launched) -> None:
         """The task of each stream tells of its own sinks."""
