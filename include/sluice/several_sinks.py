@@ -55,6 +55,11 @@ class SeveralSinks(BatchSink, BenchSink):
         return dict(list(self.parts.items())[1:])
 
     @property
+    def tables(self) -> Mapping[str, BatchSink]:
+        """Those that know which batches they hold."""
+        return {name: part for name, part in self.parts.items() if part.is_idempotent}
+
+    @property
     def is_fenced(self) -> bool:
         # The transaction of a batch is that of one table alone.
         return False
@@ -160,8 +165,7 @@ class SeveralSinks(BatchSink, BenchSink):
 
     def table_states(self, query_id: str | None, *, storage: Storage) -> dict[str, SinkState]:
         """What those of them say of themselves that know which batches they hold, by name; see `state`."""
-        tables = {name: part for name, part in self.parts.items() if part.is_idempotent}
-        return {name: table.state(query_id, storage=storage) for name, table in tables.items()}
+        return {name: table.state(query_id, storage=storage) for name, table in self.tables.items()}
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         for part in self.parts.values():

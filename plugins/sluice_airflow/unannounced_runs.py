@@ -16,6 +16,7 @@ from sluice.errors import SluiceError
 from sluice.runs.backfill_names import application_of
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.told import RecordMark, Told, begin_told, keep_told, read_told, record_marks
+from sluice.sinks.contract import BatchOutcome
 from sluice.sinks.replaceable import ReplaceableSink
 
 if TYPE_CHECKING:
@@ -47,16 +48,19 @@ class Untold:
 
 @dataclass(frozen=True)
 class Telling:
-    """The event of a task that is about to succeed."""
+    """The events of a task that is about to succeed."""
 
     stream: Stream
     home: StreamHome
-    asset: Asset
+    assets: Sequence[Asset]
+    """Whose they are; none where nothing was written into any of several sinks that the task tells of."""
     record: RunRecord
     untold: Untold
 
     def has_more(self) -> bool:
         """Whether another run than its own has written something that it tells of; yes where that can't be known."""
+        if self.stream.outputs:
+            return bool(self.assets)
         others = self.untold.runs
         if not others or any(run.batches for run in others):
             return bool(others)
@@ -67,21 +71,25 @@ class Telling:
             return True
 
     def keep(self) -> None:
-        """Keep what was told of, if Airflow has the event; else a later one tells of it.
+        """Keep what was told of, if Airflow has the events; else later ones tell of it.
 
-        Airflow takes no event of a task that a person has marked meanwhile, and lets its worker end all the same.
+        Airflow takes no event of a task that a person has marked meanwhile, and lets its worker end all the same. It
+        takes all of a task's, or none.
 
         Raises:
             SluiceError: The home can't be read or written.
         """
-        from airflow.sdk.execution_time.context import InletEventsAccessor
-
-        events = InletEventsAccessor(asset_name=self.asset.name, asset_uri=self.asset.uri)
-        newest = events.ascending(False).limit(_NEWEST_EVENTS)  # noqa: FBT003 - Airflow's own signature
-        if any((event.extra or {}).get("run_id") == self.record.run_id for event in newest):
+        if not self.assets or any(self._is_known_of(asset) for asset in self.assets):
             keep_told(self.home, self.untold.marks, self.untold.begin)
         else:
             logger.warning("Airflow has no event of run %s: that of a later run tells of it", self.record.run_id)
+
+    def _is_known_of(self, asset: Asset) -> bool:
+        from airflow.sdk.execution_time.context import InletEventsAccessor
+
+        events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri)
+        newest = events.ascending(False).limit(_NEWEST_EVENTS)  # noqa: FBT003 - Airflow's own signature
+        return any((event.extra or {}).get("run_id") == self.record.run_id for event in newest)
 
 
 def begin_telling(home: StreamHome) -> None:
@@ -143,11 +151,42 @@ def written_versions(stream: Stream, home: StreamHome, runs: Sequence[RunRecord]
     live = [run for run in runs if run.interval is None]
     versions = {batch.batch_id: batch.sink_version for run in live for batch in run.batches}
     # A driver that died may not have lived to record its last batch; the sink's own log has it.
-    for batch_id in sorted(_begun(home, [run for run in live if run is not runs[-1]], versions) - set(versions)):
-        outcome = stream.sink.outcome(runs[-1].query_id or "", batch_id, storage=home.storage)
-        versions[batch_id] = outcome.version if outcome is not None else None
+    lost = _begun(home, [run for run in live if run is not runs[-1]], versions) - set(versions)
+    known = stream.sink.outcomes(runs[-1].query_id or "", lost, storage=home.storage)
+    versions |= {batch_id: known[batch_id].version for batch_id in sorted(known)}
     replaced = [_replaced_version(stream, home, run) for run in runs if run.interval is not None]
     return [version for version in (*versions.values(), *replaced) if version is not None]
+
+
+def written_batches(stream: Stream, sink: str, home: StreamHome, runs: Sequence[RunRecord]) -> dict[int, BatchOutcome]:
+    """What runs have written into one of several sinks: by batch, its rows, and the version that it made.
+
+    Args:
+        stream: The stream as it would be with that sink alone, which knows which batches it holds.
+        sink: The name of the sink.
+        home: The stream's folder in the home.
+        runs: The runs, none of a backfill: those that no event has told of, oldest first, and the one that tells.
+
+    Returns:
+        Nothing of a batch that gave it no row. Versions that the table's log has no more are None.
+
+    Raises:
+        SluiceError: The home, or the sink, can't be read.
+    """
+    recorded = {batch.batch_id: batch.rows_by_sink for run in runs for batch in run.batches}
+    counted = {batch_id: rows.get(sink, 0) for batch_id, rows in recorded.items() if rows}
+    lost = _begun(home, runs[:-1], recorded) - set(recorded)
+    # One that a driver did not live to record bears no rows by sink.
+    asked = (recorded.keys() - counted.keys()) | lost | {batch_id for batch_id, rows in counted.items() if rows}
+    known = stream.sink.outcomes(runs[-1].query_id or "", asked, storage=home.storage)
+    found: dict[int, BatchOutcome] = {}
+    for batch_id in sorted(asked):
+        outcome = known.get(batch_id, BatchOutcome(counted.get(batch_id, 0)))
+        rows = counted.get(batch_id, outcome.output_rows)
+        # A commit without rows has made the table.
+        if rows != 0:
+            found[batch_id] = BatchOutcome(rows, outcome.version)
+    return found
 
 
 def _told_before(home: StreamHome, generation: int, marks: Mapping[str, RecordMark]) -> Told:

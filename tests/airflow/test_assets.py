@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow_project import StreamProject
+from made_records import emitted, kept, live_run, plan_of
 
-from sluice import Stream, sinks
+from sluice import sinks
 from sluice.errors import UnknownStreamError
 from sluice.home import StreamHome
-from sluice.plan_document import BatchDocument, PlanDocument
-from sluice.runs.record import BackfillRecord, BatchRecord, RunRecord, RunRecords
+from sluice.plan_document import PlanDocument
+from sluice.runs.record import BackfillRecord, BatchRecord, RunRecord
 from sluice.runs.summary import RecordedInterval
 from sluice.runs.told import keep_told
 from sluice.storage import Storage
@@ -37,43 +36,6 @@ def record(*versions: int | None) -> RunRecord:
         run_id="r", stream="visits", generation=2, planned_at=datetime.now(UTC), plan=PlanDocument(),
         status="succeeded", batches=batches,
     )  # fmt: skip
-
-
-def emitted(stream: Stream, run: RunRecord, home: Path) -> OutletEventAccessors:
-    events = OutletEventAccessors()
-    context: Any = {"outlet_events": events}
-    assets.emit_events(context, stream, run, home=StreamHome(str(home), Storage()))
-    return events
-
-
-def plan_of(batches: Iterable[int]) -> PlanDocument:
-    return PlanDocument(batches=tuple(BatchDocument(batch_id=batch_id) for batch_id in batches))
-
-
-def live_run(number: int, status: str, batches: dict[int, int | None], **changes: Any) -> RunRecord:
-    """A run that is the `number`-th by time, with the versions of the sink that its batches made."""
-    values: dict[str, Any] = {
-        "run_id": f"20260131T1200{number:02d}000Z-0f1e2d3c",
-        "stream": "visits",
-        "generation": 1,
-        "query_id": QUERY_ID,
-        "planned_at": NOW,
-        "plan": plan_of(batches),
-        "status": status,
-        "batches": tuple(
-            BatchRecord(batch_id=n, kind="data", input_rows=1, output_rows=1, watermark=None, sink_version=version)
-            for n, version in batches.items()
-        ),
-    }
-    return RunRecord(**values | changes)
-
-
-def kept(home: Path, *runs: RunRecord) -> RunRecord:
-    """Save records; gives the last one."""
-    records = RunRecords(StreamHome(str(home), Storage()))
-    for run in runs:
-        records.save(run)
-    return runs[-1]
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,23 @@ from sluice_airflow.operators.run_together import RunTogetherOperator
 from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.sensors.progress import BatchSensor, WatermarkSensor
 from sluice_airflow.stream_dag import stream_dag
+from sluice_airflow.timetables import after_run, per_partition
 
 if TYPE_CHECKING:
     from airflow_project import StreamProject
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-KINDS = (RunStreamOperator, RunTogetherOperator, AuditStreamOperator, LagSensor, BatchSensor, stream_dag, timedelta)
+KINDS = (
+    RunStreamOperator,
+    RunTogetherOperator,
+    AuditStreamOperator,
+    LagSensor,
+    BatchSensor,
+    after_run,
+    per_partition,
+    stream_dag,
+    timedelta,
+)
 NAMES = {kind.__name__: kind for kind in KINDS}
 LINES = [line for line in Path(__file__).with_name("mistakes.txt").read_text("utf-8").splitlines() if line]
 

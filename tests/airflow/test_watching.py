@@ -62,6 +62,51 @@ with DAG("waits", schedule=None):
 with DAG("begins_in_triggerer", schedule=None):
     BatchSensor(task_id="wait", stream="events", batch_id=0, timeout=60, start_from_trigger=True)
 """
+_SORTING = """
+import json
+import os
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from sluice.runs.driver import Drivers
+from sluice.runs.record import BatchRecord, RunRecords
+from sluice_airflow.operators import run_stream
+from sluice_airflow.stream_dag import stream_dag
+from sluice_airflow.timetables import after_run
+
+
+def launch(project, request, run_id, _conn_id):
+    # A driver whose run has written what the file says.
+    home = project.stream_home(request.stream)
+    rows = json.loads(Path(project.root, "rows.json").read_text())
+    batch = BatchRecord(batch_id=0, kind="data", input_rows=9, output_rows=9, watermark=None, rows_by_sink=rows)
+    record = RunRecords(home).read(run_id)
+    RunRecords(home).save(msgspec.structs.replace(record, status="succeeded", tries=1, batches=(batch,)))
+    return Drivers(home).launch(run_id, [sys.executable, "-c", "pass"], dict(os.environ), datetime.now(timezone.utc))
+
+
+run_stream.launch = launch
+sorts = stream_dag("sorted", schedule=None)
+for name, schedule in (
+    ("after_good", after_run("sorted", sink="good")),
+    ("after_rest", after_run("sorted", sink="rest")),
+    ("after_any", after_run("sorted")),
+):
+    with DAG(name, schedule=schedule):
+        EmptyOperator(task_id="follow")
+"""
+_SORTED = """
+sorted_out = Stream(
+    name="sorted",
+    sources={"events": sources.files("unsorted", format="json", schema="n bigint")},
+    transform="transform_events:events",
+    sinks={"good": sinks.delta("out/good"), "rest": sinks.delta("out/rest")},
+)
+"""
 _LANDED = """
 landed = Stream(
     name="landed",
@@ -79,9 +124,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> StreamProject:
     found = make_stream_project(root, root / "dags")
     declaration = root / "streams" / "events.py"
     partitioned = declaration.read_text().replace('"out/events")', '"out/events", partition_by=["part"])', 1)
-    declaration.write_text(partitioned + _LANDED)
+    declaration.write_text(partitioned + _LANDED + _SORTED)
     found.dags.mkdir()
     (found.dags / "watching.py").write_text(_DAGS)
+    (found.dags / "sorting.py").write_text(_SORTING)
+    (root / "unsorted").mkdir()
+    (root / "unsorted" / "0.json").write_text('{"n": 0}')
     make_delta(root / "out" / "events", [1, 2], [2, 3])
     return found
 
@@ -99,7 +147,7 @@ def airflow(
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, project.dags, project.root, environment=environment, tables=airflow_tables) as started:
         started.wait_until_healthy(400)
-        started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 7, "the DAGs", 200)
+        started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 11, "the DAGs", 200)
         yield started
 
 
@@ -195,6 +243,26 @@ def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
         "watermark": None, "sink_version": 1, "status": "succeeded", "quality": None, "since_runs": [],
         "partition_count": 3, "partitions": ["1", "2", "3"],
     }  # fmt: skip
+
+
+def test_who_follows_one_of_several_sinks(airflow: Standalone, project: StreamProject) -> None:
+    """A run that wrote into one of them starts what follows that one, and nothing that follows another one."""
+    wanted = {"after_good": 0, "after_rest": 0, "after_any": 0}
+    for good, rest in ((3, 0), (0, 2), (1, 1)):
+        (project.root / "rows.json").write_text(json.dumps({"good": good, "rest": rest}))
+        ask(airflow, "POST", "/dags/sorted/dagRuns", {"logical_date": None})
+        more = {"after_good": good > 0, "after_rest": rest > 0, "after_any": True}
+        wanted = {dag_id: count + more[dag_id] for dag_id, count in wanted.items()}
+
+        def are_done(wanted: dict[str, int] = wanted) -> bool:
+            done = {dag_id: [run["state"] for run in runs(airflow, dag_id)].count("success") for dag_id in wanted}
+            return all(done[dag_id] >= count for dag_id, count in wanted.items())
+
+        airflow.wait_for(are_done, f"the runs after {good} good rows and {rest} others", SOON)
+
+    assert [event["extra"]["output_rows"] for event in events(airflow, "sorted")] == [3, 1]
+    assert [event["extra"]["output_rows"] for event in events(airflow, "sorted.rest")] == [2, 1]
+    assert {dag_id: len(runs(airflow, dag_id)) for dag_id in wanted} == wanted
 
 
 @in_campaigns

@@ -9,7 +9,7 @@ What only some can do are contracts of their own, found by what a sink can: an i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -289,6 +289,11 @@ class Sink(ABC):
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         """What the sink's log says about one batch; None when it does not know the batch."""
         return None
+
+    def outcomes(self, query_id: str, batch_ids: Collection[int], *, storage: Storage) -> dict[int, BatchOutcome]:
+        """What the sink's log says about batches, by their ids, of those that it knows; see `outcome`."""
+        found = {batch_id: self.outcome(query_id, batch_id, storage=storage) for batch_id in batch_ids}
+        return {batch_id: outcome for batch_id, outcome in found.items() if outcome is not None}
 
     def resolved(self, project_root: str) -> Self:
         """The same sink with its path made absolute.

@@ -29,7 +29,7 @@ from sluice.spark.shown_log import words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.arguments import check_task_arguments, check_trigger, wanted_until
-from sluice_airflow.assets import emit_events, told_outlet
+from sluice_airflow.assets import emit_events, told_outlets
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, key_of_try, note_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
@@ -104,7 +104,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     taken_key: RunKey | None = None
     """The key of its run, once it has taken one."""
     telling: Telling | None = None
-    """Its event, once the task is about to succeed."""
+    """Its events, once the task is about to succeed."""
 
     def __init__(
         self,
@@ -405,11 +405,16 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             # Renamed or deleted while the task was deferred: the rows are committed all the same.
             self.log.warning("the asset events of run %s lack their details: %s", record.run_id, exc)
             return None
-        asset, home = told_outlet(self.outlets, stream, project=project.root), project.stream_home(stream)
-        if asset is None:
+        home = project.stream_home(stream)
+        if not told_outlets(self.outlets, stream, project=project.root):
             return None
-        untold = emit_events(context, stream, record, home=home, project=project.root)
-        return None if untold is None else Telling(stream, home, asset, record, untold)
+        emitted = emit_events(context, stream, record, home=home, project=project.root)
+        # Airflow sends an event of every outlet that the task has at its end.
+        self.outlets = [outlet for outlet in self.outlets if not emitted.is_silent(outlet)]
+        if emitted.untold is None:
+            return None
+        assets = told_outlets(self.outlets, stream, project=project.root)
+        return Telling(stream, home, assets, record, emitted.untold)
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""

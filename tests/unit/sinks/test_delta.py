@@ -12,8 +12,20 @@ from sluice import sinks
 from sluice.errors import DeclarationError, RefusedError
 from sluice.sinks.contract import BatchOutcome, SinkState, SinkUse
 from sluice.sinks.delta.sink import DeltaSink
-from sluice.storage import Storage
+from sluice.storage import DEFAULT_MAX_BYTES, Storage
 from tests.builders import QUERY_ID, commit_file, edit_commit, make_delta, put
+
+
+class CountingStorage(Storage):
+    """Notes which files are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_files: list[str] = []
+
+    def read(self, location: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes | None:
+        self.read_files.append(location)
+        return super().read(location, max_bytes=max_bytes)
 
 
 def make_sink(table: Path) -> DeltaSink:
@@ -127,6 +139,19 @@ class TestOutcome:
 
         assert outcome(tmp_path, 7) is None
         assert outcome(tmp_path, 1) == BatchOutcome(1, version=1)
+
+    def test_several_batches(self, tmp_path: Path) -> None:
+        """Each as if it were asked for alone, by one look at the log: no commit of it is read twice."""
+        make_delta(tmp_path, [1], [2, 3], [4], [5], app_id=QUERY_ID)
+        edit_commit(tmp_path, 2, {"appId": "another"}, action="txn")
+        edit_commit(tmp_path, 3, {"version": 7}, action="txn")
+        storage = CountingStorage()
+
+        found = make_sink(tmp_path).outcomes(QUERY_ID, [7, 9, 5, 1], storage=storage)
+
+        assert found == {7: BatchOutcome(1, version=3), 1: BatchOutcome(2, version=1)}
+        assert storage.read_files == [str(commit_file(tmp_path, version)) for version in (3, 2, 1)]
+        assert {batch_id: outcome(tmp_path, batch_id) for batch_id in (7, 9, 5, 1)} == dict.fromkeys([9, 5]) | found
 
     def test_no_table(self, tmp_path: Path) -> None:
         """A table that is not there knows no batch."""

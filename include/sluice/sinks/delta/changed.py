@@ -138,10 +138,10 @@ class ChangedDeltaSink(KeyedDeltaSink):
             )
         return found
 
-    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
-        found = super().outcome(query_id, batch_id, storage=storage)
+    def outcomes(self, query_id: str, batch_ids: Collection[int], *, storage: Storage) -> dict[int, BatchOutcome]:
+        found = super().outcomes(query_id, batch_ids, storage=storage)
         # How many rows a batch has changed says nothing of how many changes it had.
-        return None if found is None else BatchOutcome(None, found.version)
+        return {batch_id: BatchOutcome(None, outcome.version) for batch_id, outcome in found.items()}
 
     def check_table(self, use: SinkUse) -> None:
         super().check_table(use)

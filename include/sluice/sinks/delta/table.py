@@ -8,7 +8,7 @@ batch it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -166,17 +166,27 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
         yield from (found.application for found in noted if QUERY_ID.fullmatch(found.application))
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
-        log = open_log(self.path, storage=storage)
+        return self.outcomes(query_id, [batch_id], storage=storage).get(batch_id)
+
+    def outcomes(self, query_id: str, batch_ids: Collection[int], *, storage: Storage) -> dict[int, BatchOutcome]:
+        found: dict[int, BatchOutcome] = {}
+        wanted = sorted(set(batch_ids))
+        log = open_log(self.path, storage=storage) if wanted else None
         if log is None:
-            return None
+            return found
+        # One look at the log for all of them, from its end: each of its commits would be read once per batch otherwise.
         for version in reversed(log.versions):
             commit = read_commit(log, version, storage=storage)
             in_sink = commit.transactions.get(query_id) if commit else None
-            if commit is not None and in_sink == batch_id:
-                return BatchOutcome(_output_rows(commit), version)
-            if in_sink is not None and in_sink < batch_id:
-                return None
-        return None
+            if commit is None or in_sink is None:
+                continue
+            while wanted and wanted[-1] > in_sink:
+                wanted.pop()
+            if wanted and wanted[-1] == in_sink:
+                found[wanted.pop()] = BatchOutcome(_output_rows(commit), version)
+            if not wanted:
+                break
+        return found
 
     def _batch_writer(self, rows: DataFrame, mode: str) -> DataFrameWriter:
         """A writer of rows into the table, or into a new one; `errorifexists` fails where one is there meanwhile."""
