@@ -239,6 +239,20 @@ def test_a_backfill_and_a_check(work: Served) -> None:
     assert sorted(row[-1] for row in rows(work.root)) == [0, 2, 2]
 
 
+def test_a_setting_that_spark_fails_of(work: Served) -> None:
+    """It is told as without a server, by a check and before a run plans anything."""
+    write_numbers(work.root / "a", 1)
+    work.declare("as_it_is")
+    code = work.root / "streams" / "s.py"
+    declared = "s = replace(s, conf={'spark.sql.streaming.minBatchesToRetain': '0'})\n"
+    code.write_text(f"from dataclasses import replace\n{code.read_text()}{declared}")
+    for command in (["check"], ["run", "s"]):
+        returned, told, errors = work.sluice(*command)
+        assert returned == 2
+        assert "minBatchesToRetain has to be positive" in told + errors
+    assert not (work.checkpoint / "offsets").exists()
+
+
 def test_a_watcher_that_is_killed_in_the_middle_of_a_batch(alone: Served) -> None:
     """Its JVM goes with it; the run fails, and the next one, with a Spark of its own, goes on at once."""
     write_numbers(alone.root / "a", 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +30,7 @@ FILES = "spark.sql.streaming.checkpointFileManagerClass"
 CODEC = "spark.sql.streaming.stateStore.compression.codec"
 IDS = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
+JOINS = "spark.sql.streaming.join.stateFormatVersion"
 HARMLESS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
 
 
@@ -120,6 +123,33 @@ def test_check_tells_it(lab: Lab) -> None:
         assert right.error is None
         assert "STATE_STORE_INVALID_PROVIDER" in str(wrong.error)
         assert f"{lab.root / 'streams' / 'counts.py'}:3" in str(wrong.error)
+
+
+def test_a_value_that_a_start_refuses(tmp_path: Path) -> None:
+    """It is told with the stream's line and what Spark takes; the stream behind it has a Spark of its own."""
+    put(tmp_path / "sluice.toml", '[project]\nname = "p"\n[spark]\nmaster = "local[1]"\n')
+    put(tmp_path / "jobs.py", "def same(numbers):\n    return numbers\n")
+    put(
+        tmp_path / "streams" / "numbers.py",
+        "from sluice import Stream, sinks, sources\n"
+        "numbers = {'numbers': sources.files('in', format='json', schema='id bigint')}\n"
+        "given = {'sources': numbers, 'transform': 'jobs:same', 'sink': sinks.noop()}\n"
+        f"wrong = Stream(name='a', conf={{'{JOINS}': '7'}}, **given)\n"
+        "right = Stream(name='b', **given)\n"
+        f"again = Stream(name='c', conf={{'{JOINS}': '8'}}, **given)\n",
+    )
+    write_numbers(tmp_path / "in", 1)
+    told = subprocess.run(
+        [sys.executable, "-m", "sluice", "check"], cwd=tmp_path, text=True, capture_output=True, check=False
+    )
+    lines = told.stdout.splitlines()
+    for name, line in (("a", 4), ("c", 6)):
+        (found,) = [text for text in lines if f": {name}: " in text]
+        assert found.startswith(f"{tmp_path / 'streams' / 'numbers.py'}:{line}")
+        assert f'"{JOINS}" is invalid. Valid versions are 1, 2, 3, and 4' in found
+        assert "; correct its value, or leave it out" in found
+    assert not [text for text in lines if ": b: " in text or "Java 17" in text]
+    assert told.returncode == 2
 
 
 def test_what_is_taken_is_tried_without_a_trace(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

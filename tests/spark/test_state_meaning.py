@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, RefusedError
+from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError
 from sluice.generation_notes import KeptState, StatefulOperator
 from sluice.runs.record import RunRecord
 from sluice.sinks.contract import OutputMode
@@ -280,13 +280,20 @@ def test_what_a_first_batch_that_failed_has_left(lab: Lab, types: str) -> None:
 
 
 def test_a_query_that_spark_cannot_optimise(lab: Lab) -> None:
-    """It is told before a batch is planned."""
+    """It is told before a batch is planned, of a first one and of a later one."""
     arrive(lab, *FIRST)
     wrong = deduped("k", make=adding("z", "cast('no number' AS int)"))
-    with pytest.raises(BatchFailedError, match=r"CAST_INVALID_INPUT.*; nothing is planned") as told:
+    with pytest.raises(QueryRefusedError, match=r"CAST_INVALID_INPUT.*; nothing was planned") as told:
         run(lab, wrong)
     assert "no number" not in str(told.value)
     assert not (lab.checkpoint(declared(wrong)) / "offsets").exists()
+
+    run(lab, deduped("k"))
+    planned = sorted((lab.checkpoint(declared(wrong)) / "offsets").iterdir())
+    arrive(lab, 60)
+    with pytest.raises(BatchFailedError, match=r"CAST_INVALID_INPUT.*; nothing is planned"):
+        run(lab, wrong)
+    assert sorted((lab.checkpoint(declared(wrong)) / "offsets").iterdir()) == planned
 
 
 def test_another_time_zone(lab: Lab) -> None:

@@ -17,6 +17,7 @@ from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import DeclarationError
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query
+from sluice.spark.served import served_session
 from sluice.spark.session import SHUFFLE_PARTITIONS, pinned_conf, setting_place
 from sluice.spark.shown_error import spark_message
 from sluice.spark_setting import spark_setting, without_setting
@@ -29,7 +30,7 @@ _OF_STREAMS = "spark.sql.streaming."
 def try_settings(query: Query, conf: Mapping[str, str]) -> None:
     """Make sure that Spark takes the settings of streams that are declared, if any is.
 
-    A query on a server is left to its first batch: nobody knows a folder that the server sees, and may throw away.
+    A query on a server elsewhere is left to its first batch: nobody knows a folder there that may be thrown away.
 
     Args:
         query: The query of a checkpoint that has nothing yet.
@@ -39,7 +40,8 @@ def try_settings(query: Query, conf: Mapping[str, str]) -> None:
         DeclarationError: Spark does not take one.
     """
     keys = [key for key in conf if key.startswith(_OF_STREAMS)]
-    if not keys or is_connected(query.frame.sparkSession):
+    session = query.frame.sparkSession
+    if not keys or (is_connected(session) and served_session(session) is None):
         return
     if (failed := _failure(query)) is None:
         return
