@@ -45,8 +45,8 @@ def stream_dag(
 
     A stream that reads what another one writes runs after it. Where it reads one Delta table, and that is the other
     one's sink, it runs up to the version that was left there; what else it reads, it takes up to now. The others take
-    what arrived before the end of the data interval. A stream that has nothing to do is skipped; what depends on it
-    still runs. Each task has its stream's assets as outlets.
+    what arrived before the end of the data interval, as far as that can be kept: see `RunStreamOperator`. A stream that
+    has nothing to do is skipped; what depends on it still runs. Each task has its stream's assets as outlets.
 
     Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
 
@@ -105,6 +105,9 @@ def stream_dag(
                 outlets=outlets(stream, project=project),
             )
             tasks[name].backfill_obstacle = _refusal(obstacles)
+            # Nobody types the end of the interval, nor the version that a task upstream has left.
+            tasks[name].is_default_bound = True
+            tasks[name].bound_parameter = None if is_planned and upstream else "until"
             for parent in upstream:
                 tasks[parent] >> tasks[name]
         if together:
@@ -117,6 +120,7 @@ def stream_dag(
                 conn_id=conn_id,
                 project=project,
             )
+            before.is_default_bound, before.bound_parameter = True, "until"
             before >> list(tasks.values())
     return dag
 

@@ -41,6 +41,7 @@ from sluice.sources.contract import (
     Position,
     Slice,
     Starting,
+    TellingSource,
     VersionedSource,
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
@@ -79,7 +80,7 @@ _RESTORE = "RESTORE"
 
 
 @dataclass(frozen=True)
-class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
+class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
@@ -143,6 +144,10 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         end = self._last_version(log, bound, storage, start.reservoir_version)
         chunks = self._chunks(log, start, end, storage)
         return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at, storage)
+
+    def is_idle(self, found: Available) -> bool:
+        # Where Spark decides the batches, each version beyond the offset is in a step, also one without rows.
+        return not found.steps
 
     def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
         """Whether versions have no rows, so that no run need begin for them: compactions, batches without rows.
