@@ -265,7 +265,7 @@ class TestDrain:
         assert [batch.input_rows for batch in record.batches] == [3]
         assert written(lab) == [0, 1, 2]
 
-        # Spark has nothing to do, and need not be asked; a change without new rows begins it.
+        # Spark has nothing to do, and need not be asked; a change begins it, and ends at a file of changes.
         idle = lab.plan(stream)
         assert (idle.verdict, idle.reason) == ("skip", "nothing new")
         lab.spark.sql(f"DELETE FROM delta.`{lab.root}/table` WHERE id = 1")

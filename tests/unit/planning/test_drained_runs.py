@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -154,6 +155,15 @@ class TestIdle:
         if write_more:
             write(tmp_path, 1)
         assert lab.plan().verdict == "run"
+
+    @pytest.mark.parametrize(("index", "verdict"), [(0, "run"), (1, "skip"), (2, "skip")])
+    def test_files_of_changes(self, tmp_path: Path, index: int, verdict: str) -> None:
+        """Of a version that has some, Spark reads these alone, and its offset stays on the last one."""
+        write(tmp_path, 0)
+        log = tmp_path / "table" / "_delta_log" / f"{0:020d}.json"
+        cdc = {"cdc": {"path": "_change_data/cdc-0.parquet", "partitionValues": {}, "size": 1, "dataChange": False}}
+        log.write_text(log.read_text().rstrip() + f"\n{json.dumps(cdc)}\n{json.dumps(cdc)}\n")
+        assert read_up_to(tmp_path, 0, index, read_change_feed=True).plan().verdict == verdict
 
     def test_a_version_without_rows(self, tmp_path: Path) -> None:
         """Spark has to pass over it: what it changes of a table is not told from here."""
