@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -111,18 +112,25 @@ def stream_dag(
             for parent in upstream:
                 tasks[parent] >> tasks[name]
         if together:
-            before = RunTogetherOperator(
-                task_id=TOGETHER,
-                streams=list(tasks),
-                until=_UNTIL if is_planned else _GIVEN_UNTIL,
-                max_batches=_MAX_BATCHES,
-                trigger=trigger,
-                conn_id=conn_id,
-                project=project,
-            )
-            before.is_default_bound, before.bound_parameter = True, "until"
-            before >> list(tasks.values())
+            _driver_before(tasks, trigger, conn_id, project)
     return dag
+
+
+def _driver_before(
+    tasks: Mapping[str, RunStreamOperator], trigger: str | None, conn_id: str, project: str | None
+) -> None:
+    """Put the task before the tasks of streams that runs them with one driver."""
+    before = RunTogetherOperator(
+        task_id=TOGETHER,
+        streams=list(tasks),
+        until=_UNTIL if trigger in PLANNED else _GIVEN_UNTIL,
+        max_batches=_MAX_BATCHES,
+        trigger=trigger,
+        conn_id=conn_id,
+        project=project,
+    )
+    before.is_default_bound, before.bound_parameter = True, "until"
+    before >> list(tasks.values())
 
 
 def _params() -> dict[str, Param]:
