@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
-import sluice
 from sluice.stream import Stream, noticed_by
 
-_PACKAGE = os.path.join(os.path.dirname(sluice.__file__), "")
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _MODULE = "<module>"
 
 
