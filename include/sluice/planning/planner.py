@@ -294,10 +294,14 @@ def _blind_obstacle(seen: Survey) -> str | None:
 
 def _is_idle(seen: Survey) -> bool:
     """Whether it is certain that Spark, where it decides the batches, would find nothing new."""
-    return not (seen.checkpoint.is_pending or seen.unreadable or _silent(seen)) and all(
-        source.is_idle(found) if isinstance(source, TellingSource) else not found.steps
-        for source, found in ((seen.stream.sources[name], found) for name, found in seen.available.items())
-    )
+    if seen.checkpoint.is_pending or seen.unreadable or _silent(seen):
+        return False
+    at = positions(seen, seen.checkpoint.planned)
+    for name, found in seen.available.items():
+        source = seen.stream.sources[name]
+        if not (source.is_idle(found, at[name]) if isinstance(source, TellingSource) else not found.steps):
+            return False
+    return True
 
 
 def _silent(seen: Survey) -> list[str]:

@@ -437,11 +437,14 @@ class TellingSource(Source):
     """A source that tells without a JVM that nothing is new, also where Spark alone can decide its batches."""
 
     @abstractmethod
-    def is_idle(self, found: Available) -> bool:
-        """Whether Spark would find nothing new, which is never said where it may find something.
+    def is_idle(self, found: Available, position: Position) -> bool:
+        """Whether Spark would find nothing new, and nothing is left to note of what it has read.
+
+        It is never said where it may find something.
 
         Args:
             found: What the source has, as it was seen.
+            position: How far it was read.
         """
 
 

@@ -21,7 +21,7 @@ from sluice.plan import Plan
 from sluice.planning.explain import explain
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import plan_stream
-from sluice.sources.contract import Available, Bound, Source, TellingSource
+from sluice.sources.contract import Available, Bound, Position, Source, TellingSource
 from sluice.sources.delta.offset import Offset, write_offset
 from sluice.sources.delta.source import DeltaSource
 from tests.unit.engine_lab import EPOCH, Lab, make_lab, make_stream
@@ -62,10 +62,15 @@ def committed_at(root: Path, offset: str, declared: Mapping[str, Source]) -> Lab
 
 
 def read_up_to(root: Path, version: int, index: int = -1, **options: Any) -> Lab:
-    """A stream of the table that has read it up to an offset, which is before `version` unless an index is given."""
-    table = DeltaTable(str(root / "table"))
-    source = sources.delta(str(root / "table"), **options)
-    return committed_at(root, write_offset(Offset(str(table.metadata().id), version, index)), {"changes": source})
+    """A stream that has read the table up to an offset, which is before `version` unless an index is given."""
+    lab = Lab(root, make_stream(root, {"changes": sources.delta(str(root / "table"))}))
+    lab.run()
+    offset = write_offset(Offset(str(DeltaTable(str(root / "table")).metadata().id), version, index))
+    file = lab.checkpoint / "offsets" / "0"
+    file.write_text("\n".join([*file.read_text().split("\n")[:2], offset]))
+    declared = {"changes": sources.delta(str(root / "table"), **options)}
+    lab.stream = lab.project.resolve(replace(lab.stream, sources=declared))
+    return lab
 
 
 class TestBound:
@@ -165,6 +170,16 @@ class TestIdle:
         log.write_text(log.read_text().rstrip() + f"\n{json.dumps(cdc)}\n{json.dumps(cdc)}\n")
         assert read_up_to(tmp_path, 0, index, read_change_feed=True).plan().verdict == verdict
 
+    def test_what_is_noted_of_what_was_read(self, tmp_path: Path) -> None:
+        """A driver that died before it had noted it leaves that to a run: an older copy would go unseen."""
+        write(tmp_path, 0)
+        lab = read_up_to(tmp_path, 1, read_change_feed=True)
+        home = lab.project.stream_home(lab.stream)
+        known = home.generation(1)
+        assert known is not None
+        home.keep_generation(msgspec.structs.replace(known, marks={}))
+        assert lab.plan().verdict == "run"
+
     def test_a_version_without_rows(self, tmp_path: Path) -> None:
         """Spark has to pass over it: what it changes of a table is not told from here."""
         write(tmp_path, 0)
@@ -212,7 +227,7 @@ class TestIdle:
         """Where it bears the contract, it is asked; without it, nothing is taken from it."""
         source = cast("DeltaSource", sources.delta(write(tmp_path, 0), read_change_feed=True))
         assert isinstance(source, TellingSource)
-        assert source.is_idle(Available(steps=(), unplannable="why"))
+        assert source.is_idle(Available(steps=(), unplannable="why"), Position(None))
         assert not isinstance(sources.other("rate"), TellingSource)
 
     def test_a_batch_that_is_due_without_data(self, tmp_path: Path) -> None:

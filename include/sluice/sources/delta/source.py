@@ -48,7 +48,7 @@ from sluice.sources.delta.batch_limits import BatchLimits, Chunk, are_left
 from sluice.sources.delta.drained import after_changes, why_drained
 from sluice.sources.delta.feeding import TRACKED, FedDeltaTable
 from sluice.sources.delta.first_version import checked_version, version_at
-from sluice.sources.delta.identity import check_identity, mark_of
+from sluice.sources.delta.identity import check_identity, is_noted, mark_of
 from sluice.sources.delta.offset import Offset, before_all, last_version, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
@@ -145,9 +145,12 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         chunks = self._chunks(log, start, end, storage)
         return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at, storage)
 
-    def is_idle(self, found: Available) -> bool:
+    def is_idle(self, found: Available, position: Position) -> bool:
         # Where Spark decides the batches, each version beyond the offset is in a step, also one without rows.
-        return not found.steps
+        if found.steps or position.offset is None:
+            return not found.steps
+        # A driver may have died before it had noted what Spark has read: a run does so.
+        return is_noted(read_offset(position.offset, self.path), position.mark)
 
     def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
         """Whether versions have no rows, and are left for the next run that has some."""
