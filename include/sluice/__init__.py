@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sluice.planning.planner import Limits
     from sluice.planning.verdict import Request, plan_stream
     from sluice.running.runner import run_stream
+    from sluice.sinks.idempotent_write import idempotent
 
 __all__ = [
     "Bound",
@@ -27,6 +28,7 @@ __all__ = [
     "SluiceError",
     "Stream",
     "find_project",
+    "idempotent",
     "plan_stream",
     "run_stream",
     "sinks",
@@ -36,6 +38,7 @@ __all__ = [
 _LATER = {
     "Limits": "sluice.planning.planner",
     "Request": "sluice.planning.verdict",
+    "idempotent": "sluice.sinks.idempotent_write",
     "plan_stream": "sluice.planning.verdict",
     "run_stream": "sluice.running.runner",
 }

@@ -18,6 +18,7 @@ from sluice.declaration_checks import missing_kind
 from sluice.errors import DeclarationError, SluiceError
 from sluice.foreign_code import described, error_line, foreign_code, is_failure
 from sluice.locations import is_local, is_within, real_location
+from sluice.made_streams import Lost, Makings, kept_streams
 from sluice.paths import resolve_path
 from sluice.stream import Stream
 
@@ -45,7 +46,8 @@ class Declarations:
     streams: dict[str, DeclaredStream]
     """By name, those that can be used."""
     unusable: dict[str, Unusable]
-    """By name, those that can't: declared twice, with the checkpoint of another one, at a place outside the project."""
+    """By name, those that can't: declared twice, made and not kept, with the checkpoint of another one, at a place
+    outside the project."""
     unreadable: dict[str, DeclarationError]
     """By file, why it does not load."""
     names: tuple[str, ...]
@@ -82,17 +84,23 @@ def read_declarations(
     declared: dict[str, tuple[Stream, str]] = {}
     unusable: dict[str, Unusable] = {}
     unreadable: dict[str, DeclarationError] = {}
+    lost: list[tuple[Lost, str]] = []
     for file in files:
         try:
-            found = (load or load_declarations)(file)
+            found = _load(file) if load is None else Loaded(tuple(load(file)))
         except DeclarationError as exc:
             unreadable[file] = exc
             continue
-        for stream in found:
-            if stream.name in declared:
-                unusable[stream.name] = Unusable(_declared_twice(declared[stream.name][0], stream), file)
-            else:
-                declared[stream.name] = stream, file
+        for stream in found.streams:
+            first = declared.setdefault(stream.name, (stream, file))[0]
+            # One that another module has made may be imported by several files.
+            if first is not stream:
+                unusable[stream.name] = Unusable(_declared_twice(first, stream), file)
+        lost += [(making, file) for making in found.lost]
+    for making, file in lost:
+        name = making.stream.name
+        twice = _declared_twice(declared[name][0], making.stream) if name in declared else _lost(making)
+        unusable.setdefault(name, Unusable(twice, file))
     for name, error in _shared_checkpoints(declared, root).items():
         unusable.setdefault(name, Unusable(error, declared[name][1]))
     streams: dict[str, DeclaredStream] = {}
@@ -102,7 +110,8 @@ def read_declarations(
                 streams[name] = DeclaredStream(_resolve(stream, file, root, moving_folder, conf), file)
             except DeclarationError as exc:
                 unusable[name] = Unusable(exc, file)
-    return Declarations(streams, unusable, unreadable, tuple(declared))
+    names = dict.fromkeys([*declared, *(making.stream.name for making, _ in lost)])
+    return Declarations(streams, unusable, unreadable, tuple(names))
 
 
 def _declared_twice(first: Stream, second: Stream) -> DeclarationError:
@@ -112,13 +121,39 @@ def _declared_twice(first: Stream, second: Stream) -> DeclarationError:
     )
 
 
+def _lost(making: Lost) -> DeclarationError:
+    return DeclarationError(
+        f"stream `{making.stream.name}` is made, and nothing at the top level of the file has it any more",
+        where=making.place,
+        remedy="give it a name of its own there, or keep it in a list, tuple or dict",
+    )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one file declares, in order."""
+
+    streams: tuple[Stream, ...]
+    lost: tuple[Lost, ...] = ()
+    """Those that it has made and does not keep."""
+
+
 def load_declarations(file: str) -> list[Stream]:
     """Import one declaration file under a private module name and return its streams, in order.
 
-    A process imports a file once, and again when it has changed: a DAG file may name a hundred streams.
+    They are at its top level: by names, or in lists, tuples and dicts.
 
     Raises:
         DeclarationError: The file does not import; the message names the line.
+    """
+    return list(_load(file).streams)
+
+
+def _load(file: str) -> Loaded:
+    """What a file declares. A process imports it once, and again when it has changed: a DAG file may name a hundred.
+
+    Raises:
+        DeclarationError: See `load_declarations`.
     """
     try:
         found = os.stat(file)
@@ -126,13 +161,14 @@ def load_declarations(file: str) -> list[Stream]:
         raise DeclarationError(
             f"the declaration can't be read: {exc.strerror}", where=file, remedy="check that it exists"
         ) from exc
-    return list(_imported_streams(file, (found.st_mtime_ns, found.st_size, found.st_ino)))
+    return _imported(file, (found.st_mtime_ns, found.st_size, found.st_ino))
 
 
 @functools.lru_cache(maxsize=4096)
-def _imported_streams(file: str, version: tuple[int, ...]) -> tuple[Stream, ...]:  # noqa: ARG001 - the key
-    module = import_file(file, "declaration")
-    return tuple(value for value in vars(module).values() if isinstance(value, Stream))
+def _imported(file: str, version: tuple[int, ...]) -> Loaded:  # noqa: ARG001 - the key
+    with Makings.of(file) as makings:
+        kept = kept_streams(import_file(file, "declaration"))
+    return Loaded(kept, makings.lost(kept))
 
 
 def import_file(file: str, what: str) -> ModuleType:

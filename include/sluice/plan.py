@@ -139,6 +139,8 @@ class Plan:
     trigger: LiveTrigger | None = None
     """What keeps the query of a live run at work, and for how long; None for a run that ends by itself."""
     until: datetime | None = None
+    unbounded: tuple[str, ...] = ()
+    """The sources that the end of the data interval was to bound, and does not, for Spark alone decides the batches."""
     batches: tuple[PlannedBatch, ...] = ()
     problem: Problem | None = None
     """Why the verdict is `refuse`."""
@@ -175,6 +177,7 @@ class Plan:
             reason=self.reason,
             strategy=self.strategy,
             until=None if self.until is None else iso_time(self.until),
+            unbounded=self.unbounded or msgspec.UNSET,
             trigger=self.trigger or msgspec.UNSET,
             batches=tuple(batch.document for batch in self.batches),
             problem=None if self.problem is None else ProblemDocument.of(self.problem),

@@ -138,6 +138,8 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Of a live run."""
     until: str | UnsetType | None = UNSET
     """Of a run of the live stream."""
+    unbounded: tuple[str, ...] | UnsetType = UNSET
+    """Of a run whose bound, the end of a data interval, was left out: the sources; see `plan.Plan`."""
     version: int | UnsetType | None = UNSET
     """This and the next five are of a backfill; see `planning.backfill.BackfillPlan`."""
     batch_id: int | UnsetType | None = UNSET

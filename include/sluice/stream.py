@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, InitVar, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any, Self, cast
@@ -34,6 +35,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FOUND_OUT = ("declared_at",)
 """Fields that nobody types; copies bring them along."""
+noticed_by: ContextVar[Callable[[Stream], None] | None] = ContextVar("noticed_by", default=None)
+"""Who is told of each stream that is made: while a file of declarations is imported, by the thread that does so."""
 _LATENESS = re.compile(r"\s*(\d{1,6})\s*(minute|hour|day|week)s?\s*")
 
 
@@ -208,6 +211,8 @@ class Stream:
         self._check_tags(place)
         self._check_quality(place)
         self._check_backfill(place)
+        if (notice := noticed_by.get()) is not None:
+            notice(self)
 
     def _check_sources(self, place: str) -> None:
         if not isinstance(self.sources, Mapping) or not self.sources:

@@ -157,6 +157,11 @@ def wanted_until(until: str | None, trigger: str | None) -> str:
     return until if until is not None else _UNTIL if trigger in PLANNED else ""
 
 
+def is_default_bound(until: str | None, to_version: str | int | None) -> bool:
+    """Whether nobody has typed a bound: the end of the data interval is one, and gives way where it can't be kept."""
+    return until is None and to_version is None
+
+
 def is_live(trigger: str | None) -> bool:
     """Whether a trigger, as somebody typed it, or as a template has rendered it, keeps a stream at work for a time."""
     return str(trigger).partition("=")[0] in LIVE

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
 from sluice.planning.triggers import triggered
 from sluice.sources.contract import Bound
 from sluice.times import parse_time
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 
 def limits_of(
@@ -18,17 +22,36 @@ def limits_of(
     max_batches: str | int | None = None,
     trigger: str | None = None,
     run_for: str | timedelta | None = None,
+    is_default_bound: bool = False,
 ) -> Limits:
     """What an operator's arguments say of how far a run goes.
+
+    Args:
+        until: See `RunStreamOperator`, as these are: rendered.
+        to_version: See there.
+        max_batches: See there.
+        trigger: See there.
+        run_for: See there.
+        is_default_bound: Whether nobody has typed the bound.
 
     Raises:
         DeclarationError: `until` is no time, or one of the others no whole number; or the trigger is wrong, or does
             not go with them.
     """
     bound = Bound(until=parse_time(until, where="until"), to_version=number("to_version", to_version))
-    limits = Limits(bound, number("max_batches", max_batches, least=1))
+    limits = Limits(bound, number("max_batches", max_batches, least=1), is_default_bound=is_default_bound)
     time = run_for if isinstance(run_for, timedelta) else text(run_for)
     return triggered(limits, text(trigger), time, names=("trigger", "run_for"))
+
+
+def is_given(context: Context, parameter: str | None) -> bool:
+    """Whether who started a DAG run has given its parameter a value.
+
+    Args:
+        context: Of a task.
+        parameter: The name of the parameter; None for none.
+    """
+    return parameter is not None and text(context["params"].get(parameter)) is not None
 
 
 def text(value: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,8 @@ def stream_dag(
 
     A stream that reads what another one writes runs after it. Where it reads one Delta table, and that is the other
     one's sink, it runs up to the version that was left there; what else it reads, it takes up to now. The others take
-    what arrived before the end of the data interval. A stream that has nothing to do is skipped; what depends on it
-    still runs. Each task has its stream's assets as outlets.
+    what arrived before the end of the data interval, as far as that can be kept: see `RunStreamOperator`. A stream that
+    has nothing to do is skipped; what depends on it still runs. Each task has its stream's assets as outlets.
 
     Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
 
@@ -105,20 +106,31 @@ def stream_dag(
                 outlets=outlets(stream, project=project),
             )
             tasks[name].backfill_obstacle = _refusal(obstacles)
+            # Nobody types the end of the interval, nor the version that a task upstream has left.
+            tasks[name].is_default_bound = True
+            tasks[name].bound_parameter = None if is_planned and upstream else "until"
             for parent in upstream:
                 tasks[parent] >> tasks[name]
         if together:
-            before = RunTogetherOperator(
-                task_id=TOGETHER,
-                streams=list(tasks),
-                until=_UNTIL if is_planned else _GIVEN_UNTIL,
-                max_batches=_MAX_BATCHES,
-                trigger=trigger,
-                conn_id=conn_id,
-                project=project,
-            )
-            before >> list(tasks.values())
+            _driver_before(tasks, trigger, conn_id, project)
     return dag
+
+
+def _driver_before(
+    tasks: Mapping[str, RunStreamOperator], trigger: str | None, conn_id: str, project: str | None
+) -> None:
+    """Put the task before the tasks of streams that runs them with one driver."""
+    before = RunTogetherOperator(
+        task_id=TOGETHER,
+        streams=list(tasks),
+        until=_UNTIL if trigger in PLANNED else _GIVEN_UNTIL,
+        max_batches=_MAX_BATCHES,
+        trigger=trigger,
+        conn_id=conn_id,
+        project=project,
+    )
+    before.is_default_bound, before.bound_parameter = True, "until"
+    before >> list(tasks.values())
 
 
 def _params() -> dict[str, Param]:

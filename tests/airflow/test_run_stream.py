@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pendulum
+import pyarrow as pa
 import pytest
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -19,12 +21,15 @@ from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
+from deltalake import write_deltalake
 
 from sluice.errors import DeclarationError
 from sluice.runs.record import new_run_id
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.run_keys import RunKey
 from sluice_airflow.stream_dag import stream_dag
+from sluice_airflow.ui.reading import RunFile
+from sluice_airflow.ui.run_view import run_page
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -77,6 +82,75 @@ def test_a_run_takes_what_arrived_before_the_end_of_its_interval(stream_project:
     assert _event(stream_project.root) == {**_summary(run), "since_runs": [], "partition_count": 0, "partitions": []}
 
 
+_CHANGES = """
+from sluice import Stream, sinks, sources
+events = Stream(
+    name="events",
+    sources={"changed": sources.delta("table", read_change_feed=True)},
+    transform="transform_events:events",
+    sink=sinks.delta("out/events"),
+)
+"""
+
+
+def _follow_changes(project: StreamProject) -> None:
+    """Let `events` be a change feed of a table of one row: only Spark knows its offsets."""
+    (project.root / "streams" / "events.py").write_text(_CHANGES)
+    (project.root / "transform_events.py").write_text('def events(changed):\n    return changed.select("n")\n')
+    fed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(project.root / "table", pa.table({"n": pa.array([7], pa.int64())}), configuration=fed)
+
+
+@pytest.mark.spark
+def test_what_only_spark_plans_is_scheduled(
+    stream_project: StreamProject, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the interval bounds nothing, which record, log and page say; with nothing new, no Spark starts."""
+    _follow_changes(stream_project)
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(RunStreamOperator, "log", logging.getLogger("said"))
+
+    run = stream_project.dag().test(logical_date=START)
+
+    assert run.state == DagRunState.SUCCESS, stream_project.records()
+    assert stream_project.rows() == [7]
+    (record,) = stream_project.records()
+    said = "not bounded by the data interval: `changed`"
+    assert (record.status, record.plan.strategy, record.plan.unbounded) == ("succeeded", "drain", ("changed",))
+    assert said in record.plan.reason
+    assert said in caplog.text
+    page = run_page("events", RunFile(record.run_id, record), None, START, owner=None, is_visible=lambda _: True)
+    facts = {fact.name: fact.value for fact in page.facts}
+    assert (facts["takes"], "takes input before" in facts) == ("what is there", False)
+
+    idle = stream_project.dag().test(logical_date=START + timedelta(days=1))
+    assert _state(idle, "events") == TaskInstanceState.SKIPPED
+    assert len(stream_project.records()) == 1
+    assert stream_project.home().checked().reason == "nothing new"
+
+
+def test_a_typed_bound_of_what_only_spark_plans(
+    stream_project: StreamProject, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Who starts a run by hand, and bounds it, hears that it can't be, and what to do."""
+    _follow_changes(stream_project)
+
+    run = stream_project.dag().test(run_conf={"until": "2025-06-01T00:00:00Z"})
+
+    assert _state(run, "events") == TaskInstanceState.FAILED
+    assert stream_project.records() == []
+    assert 'with `trigger="available-now"`' in capfd.readouterr().out
+
+
+def test_a_bound_by_a_function(stream_project: StreamProject) -> None:
+    """What `@task.stream` returns is typed; a limit of batches leaves the interval's end as it was."""
+    _follow_changes(stream_project)
+    for bounds in ('{"until": logical_date}', '{"to_version": 0}'):
+        run = stream_project.decorated_dag(bounds).test(logical_date=START)
+        assert _state(run, "events") == TaskInstanceState.FAILED
+    assert stream_project.records() == []
+
+
 @pytest.mark.spark
 def test_a_live_run(stream_project: StreamProject) -> None:
     """The driver takes trigger and time from the record; the end of the interval bounds nothing."""
@@ -107,8 +181,8 @@ def test_what_bounds_a_run_with_a_trigger(stream_project: StreamProject) -> None
     asked = RunStreamOperator(
         task_id="t", stream="events", trigger="processing-time=1s", run_for=timedelta(minutes=2), until="2026-01-01"
     )
-    assert asked.limits().bound.until == START
-    assert str(asked.limits().trigger) == "processing-time=1s for 2m"
+    assert asked.limits(_context()).bound.until == START
+    assert str(asked.limits(_context()).trigger) == "processing-time=1s for 2m"
 
 
 _ONLY_WITH_THE_SECRET = """
@@ -226,7 +300,7 @@ def test_an_absent_version_is_no_bound(stream_project: StreamProject, version: s
         task_id="events", stream="events", project=str(stream_project.root), until="", to_version=version
     )
 
-    assert operator.limits().bound.to_version is None
+    assert operator.limits(_context()).bound.to_version is None
 
 
 def test_a_person_can_bound_a_run(stream_project: StreamProject) -> None:
@@ -249,7 +323,7 @@ def test_a_bound_that_is_none_names_its_argument(arguments: dict[str, Any], wher
     operator = RunStreamOperator(task_id="events", stream="events", **{"until": "", **arguments})
 
     with pytest.raises(DeclarationError) as refused:
-        operator.limits()
+        operator.limits(_context())
     assert refused.value.where == where
 
 

@@ -80,6 +80,8 @@ def test_one_driver_for_all(several: StreamProject) -> None:
     }  # fmt: skip
     # As far as its own task would go: what others write to that table meanwhile is the next run's.
     assert found["hourly"][0].to_version == found["events"][0].sink_version == 0
+    # Which nobody has typed: of a stream that Spark has to drain, it would be left out.
+    assert {record.is_default_bound for name in NAMES for record in found[name]} == {True}
     drivers = {name: Drivers(home_of(several, name)).find(found[name][0].run_id) for name in found if found[name]}
     assert {name: driver and driver.is_shared for name, driver in drivers.items()} == {
         "events": True, "hourly": True, "failing": False,

@@ -265,6 +265,15 @@ class TestDrain:
         assert [batch.input_rows for batch in record.batches] == [3]
         assert written(lab) == [0, 1, 2]
 
+        # Spark has nothing to do, and need not be asked; a change begins it, and ends at a file of changes.
+        idle = lab.plan(stream)
+        assert (idle.verdict, idle.reason) == ("skip", "nothing new")
+        lab.spark.sql(f"DELETE FROM delta.`{lab.root}/table` WHERE id = 1")
+        record = lab.run(stream)
+        assert [batch.input_rows for batch in record.batches] == [1]
+        assert written(lab) == [0, 1, 1, 2]
+        assert lab.plan(stream).verdict == "skip"
+
 
 class TestResume:
     """After a crash between the sink and the commit."""

@@ -31,7 +31,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("stream",),
     ("pipelines",),
     ("home", "generation_notes", "taken_file_notes"),
-    ("project", "declarations", "project_code", "table_writers"),
+    ("project", "declarations", "made_streams", "project_code", "table_writers"),
     ("plan", "plan_document"),
     ("runs",),
     ("quality",),

@@ -113,7 +113,13 @@ CASES: dict[str, tuple[Change, str]] = {
     "the folder of declarations is empty": (without("streams/s.py"), NONE),
     "a declaration in YAML": (without("streams/s.py", text("streams/visits.yml", "name: visits")), NONE),
     "a declaration in a notebook": (without("streams/s.py", text("streams/visits.ipynb", "{}")), NONE),
-    "a declaration in a list": (declared("all = [Stream(**BASE)]"), NONE),
+    "a declaration that is bound anew": (
+        declared("s = Stream(**BASE)\ns = Stream(**BASE | {'name': 'other'})"),
+        (
+            "exit 2: error: stream `visits` is made, and nothing at the top level of the file has it any more | where:"
+            " DIR/streams/s.py:6 | what to do: give it a name of its own there, or keep it in a list, tuple or dict"
+        ),
+    ),
     "a declaration in a function": (declared("def make():\n    return Stream(**BASE)"), NONE),
     "a declaration is a folder": (
         without("streams/s.py", folder("streams/s.py")),

@@ -21,11 +21,14 @@ from sluice.planning.next_watermark import is_measured, is_no_data_due, watermar
 from sluice.planning.replaced_sink import replaced_sink
 from sluice.planning.survey import Survey, positions, rows_count
 from sluice.planning.timers import NEVER_ENDS, due_timers, is_timer_due, later_timers
-from sluice.sources.contract import Available, Bound, Step
+from sluice.sources.contract import Available, Bound, Step, TellingSource
 from sluice.trigger import LiveTrigger
 
 _UNMEASURED = (
     "nothing new, but the driver died before it had kept how far batch {} took each watermark: it is measured now"
+)
+_UNBOUNDED = (
+    'leave out the bound: with `trigger="available-now"` (`--trigger available-now`) Spark takes what is there by then'
 )
 _UNREADABLE_REMEDY = "mend it and try again; if only Spark can read it, `--strategy drain` leaves the batches to Spark"
 
@@ -41,11 +44,27 @@ class Limits:
     """`drain` asks for AvailableNow, `live` for its trigger; None lets the planner choose."""
     trigger: LiveTrigger | None = None
     """Of a live run: what keeps its query at work, and for how long."""
+    is_default_bound: bool = False
+    """Whether nobody has typed the bound, which is the end of a data interval: it gives way where it can't be kept."""
+    left_out: Bound = Bound()
+    """The bound that has given way, for Spark alone decides the batches."""
 
     @property
     def is_bounded(self) -> bool:
         """Whether it may take less than there is."""
         return self.bound != Bound() or self.max_batches is not None
+
+
+def kept_limits(seen: Survey, limits: Limits) -> Limits:
+    """The limits that a run can keep: a bound that nobody has typed is left out where Spark alone decides the batches.
+
+    Args:
+        seen: What was seen below the bound.
+        limits: How much the run may do.
+    """
+    if not limits.is_default_bound or limits.bound == Bound() or _unplannable(seen) is None:
+        return limits
+    return replace(limits, bound=Bound(), left_out=limits.bound)
 
 
 def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
@@ -79,7 +98,9 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         return _live(seen, limits, replace(blank, strategy="live", trigger=limits.trigger), limits.trigger, now)
     undecided = _undecided(seen)
     strategy = _strategy(seen, limits, undecided)
-    if undecided and strategy == "drain":
+    if limits.left_out != Bound():
+        blank = replace(blank, unbounded=tuple(seen.available))
+    if undecided and strategy == "drain" and not _is_idle(seen):
         return _drain_blindly(seen, replace(blank, strategy="drain"), undecided)
     batches = [*_uncommitted(seen), *_data(seen, limits.max_batches, now)]
     if not batches and _may_hold_back(seen) and not is_measured(seen.checkpoint, seen.watermarks):
@@ -202,6 +223,11 @@ def _undecided(seen: Survey) -> str | None:
     """Why the batches can't be decided here, if they can't."""
     if seen.unreadable:
         return f"source `{next(iter(seen.unreadable))}` could not be read"
+    return _unplannable(seen)
+
+
+def _unplannable(seen: Survey) -> str | None:
+    """Why Spark alone can decide the batches, whatever can be read; None where it need not."""
     if seen.checkpoint.planned is not None and seen.checkpoint.planned.version != 1:
         return "the checkpoint's offset log has format v2, which only Spark writes"
     return next((found.unplannable for found in seen.available.values() if found.unplannable), None)
@@ -218,11 +244,12 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
             remedy=cause.remedy if isinstance(cause, UnansweredError) else _UNREADABLE_REMEDY,
         )
     why = undecided or "it was asked for"
-    obstacle = None
+    obstacle, remedy = None, "leave out the bound or the strategy"
     if limits.strategy == "exact":
         obstacle = "`exact` was asked for"
     elif limits.is_bounded:
         obstacle = "AvailableNow keeps no bound"
+        remedy = _UNBOUNDED if undecided is not None else remedy
     elif seen.known is not None and seen.known.has_timers:
         obstacle = NEVER_ENDS
     else:
@@ -232,7 +259,7 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
         raise DeclarationError(
             f"the run can't be drained: {obstacle}",
             where=f"{seen.stream.place}, strategy `drain` because {why}",
-            remedy="leave out the bound or the strategy",
+            remedy=remedy,
         )
     return "drain"
 
@@ -265,13 +292,43 @@ def _blind_obstacle(seen: Survey) -> str | None:
     return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
 
+def _is_idle(seen: Survey) -> bool:
+    """Whether it is certain that Spark, where it decides the batches, would find nothing new."""
+    if seen.checkpoint.is_pending or seen.unreadable or _silent(seen):
+        return False
+    at = positions(seen, seen.checkpoint.planned)
+    for name, found in seen.available.items():
+        source = seen.stream.sources[name]
+        if not (source.is_idle(found, at[name]) if isinstance(source, TellingSource) else not found.steps):
+            return False
+    return True
+
+
+def _silent(seen: Survey) -> list[str]:
+    """The sources of which only Spark can tell whether they have anything new."""
+    return [
+        name
+        for name, found in seen.available.items()
+        if found.unplannable is not None and not isinstance(seen.stream.sources[name], TellingSource)
+    ]
+
+
 def _drain_blindly(seen: Survey, blank: Plan, undecided: str) -> Plan:
+    silent = _silent(seen)
+    untold = f", and whether {_names(silent)} {'have' if len(silent) > 1 else 'has'} anything new" if silent else ""
     return replace(
         blank,
         verdict="resume" if seen.checkpoint.is_pending else "run",
-        reason=f"{undecided}: Spark decides the batches",
+        reason=f"{undecided}: Spark decides the batches{untold}{_unbounded(blank)}",
         batches=tuple(_uncommitted(seen)),
     )
+
+
+def _unbounded(blank: Plan) -> str:
+    """That the end of a data interval bounds nothing, by the sources' names; nothing where it was not to."""
+    if not blank.unbounded:
+        return ""
+    return f"; not bounded by the data interval: {_names(blank.unbounded)}"
 
 
 def _uncommitted(seen: Survey) -> list[PlannedBatch]:

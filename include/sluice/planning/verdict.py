@@ -18,7 +18,7 @@ from sluice.planning.divided_sinks import moved_sink
 from sluice.planning.forgotten_batches import in_sink_and_forgotten, pending_forgotten
 from sluice.planning.generation_sink import sink_moved
 from sluice.planning.missing_checkpoint import renamed
-from sluice.planning.planner import Limits, build_plan
+from sluice.planning.planner import Limits, build_plan, kept_limits
 from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
@@ -65,7 +65,11 @@ class Try:
         if try_before is None:
             return cls(request, None, clock())
         limits = Limits(
-            first_bound(try_before), try_before.max_batches, try_before.strategy, trigger=try_before.trigger
+            first_bound(try_before),
+            try_before.max_batches,
+            try_before.strategy,
+            trigger=try_before.trigger,
+            is_default_bound=try_before.is_default_bound,
         )
         # What was to wait for others is planned when they are done.
         now = clock() if try_before.after else try_before.planned_at
@@ -119,7 +123,13 @@ def survey_and_plan(home: StreamHome, wanted: Try, declared: CheckedDeclaration)
     Raises:
         SluiceError: See `survey` and `find_verdict`.
     """
-    seen = survey(declared.stream, home, wanted.request.limits.bound, wanted.now)
+    limits = wanted.request.limits
+    seen = survey(declared.stream, home, limits.bound, wanted.now)
+    kept = kept_limits(seen, limits)
+    if kept != limits:
+        # Spark takes what lies beyond the bound, too: all of it counts.
+        seen = survey(declared.stream, home, kept.bound, wanted.now)
+        wanted = replace(wanted, request=replace(wanted.request, limits=kept))
     return seen, find_verdict(home, wanted, seen, declared)
 
 

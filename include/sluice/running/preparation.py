@@ -97,6 +97,7 @@ def _new_record(wanted: Try, generation: int, plan: PlanDocument) -> RunRecord:
         planned_at=wanted.now,
         until=request.limits.bound.until,
         to_version=request.limits.bound.to_version,
+        is_default_bound=request.limits.is_default_bound,
         max_batches=request.limits.max_batches,
         strategy=request.limits.strategy,
         trigger=request.limits.trigger,

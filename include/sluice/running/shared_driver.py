@@ -108,7 +108,8 @@ class _Asked:
             return
         before = RunRecords(self.project.home_named(writer)).read(self.planned[writer])
         if before is not None and before.sink_version is not None:
-            bounded = msgspec.structs.replace(planned, to_version=before.sink_version)
+            # Nobody has typed it.
+            bounded = msgspec.structs.replace(planned, to_version=before.sink_version, is_default_bound=True)
             RunRecords(self.project.stream_home(stream)).save(bounded)
 
     def end_planned(self) -> None:

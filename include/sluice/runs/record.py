@@ -244,6 +244,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     """The clock of the first try's plan; every try plans by it."""
     until: datetime | None = None
     to_version: int | None = None
+    is_default_bound: bool = False
+    """Whether nobody has typed `until` and `to_version`: they give way where Spark alone decides the batches."""
     max_batches: int | None = None
     strategy: Strategy | None = None
     """What was asked for; None where the planner was to choose."""

@@ -1,8 +1,7 @@
 """A sink that calls a function with every batch.
 
 The function gets the batch's DataFrame and its id, and may be called again with the same id after a crash: it must
-be idempotent by batch id. For a Delta table, the options `txnAppId` (the query id) and `txnVersion` (the batch id)
-make a write so.
+be idempotent by batch id. `idempotent_write.py` makes a write into a Delta table so.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ForeachBatchSink(BatchSink):
 
 @declares("sinks.foreach_batch()", SINK_WORDS)
 def foreach_batch(function: str) -> ForeachBatchSink:
-    """Declare a sink that calls `function(frame, batch_id)` with every batch.
+    """Declare a sink that calls `function(frame, batch_id)` with every batch; see `sluice.idempotent` for its writes.
 
     Args:
         function: `module:function`.

@@ -27,6 +27,7 @@ from sluice.kafka.settings import (
 from sluice.other_names import KAFKA_SINK_WORDS
 from sluice.sinks.contract import FunctionLoader, SinkBatch, SinkUse
 from sluice.sinks.row_contract import RowSink
+from sluice.sinks.running_query import query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +39,6 @@ BATCH_HEADER = "sluice.batch"
 """The header that bears a batch's id, in decimal digits."""
 QUERY_HEADER = "sluice.query"
 """The header that tells whose batch it is: the id of the query, which each stream has for itself."""
-_QUERY_ID = "sql.streaming.queryId"
 _COLUMNS = {
     "key": ("string", "binary"),
     "value": ("string", "binary"),
@@ -155,7 +155,7 @@ class KafkaSink(RowSink):
     def _send(self, frame: DataFrame, batch_id: int) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
-        ours = {QUERY_HEADER: _query_of(frame), BATCH_HEADER: str(batch_id)}
+        ours = {QUERY_HEADER: query_of(frame), BATCH_HEADER: str(batch_id)}
         told = [(name, text) for name, text in ours.items() if text is not None]
         pairs = [F.struct(F.lit(name).alias("key"), F.lit(text).cast("binary").alias("value")) for name, text in told]
         own = F.array(*pairs)
@@ -180,15 +180,6 @@ class KafkaSink(RowSink):
     @property
     def _place(self) -> str:
         return f"sinks.kafka({self.servers!r})"
-
-
-def _query_of(frame: DataFrame) -> str | None:
-    """The id of the query whose batch it is; None on a server, which does not tell."""
-    from pyspark.sql import SparkSession
-
-    session = frame.sparkSession
-    told = session.sparkContext.getLocalProperty(_QUERY_ID) if isinstance(session, SparkSession) else None
-    return None if told is None else str(told)
 
 
 @declares("sinks.kafka()", KAFKA_SINK_WORDS)

@@ -3,7 +3,7 @@
 What only some can do are contracts of their own, found by what a source can: tell what it reads from something else
 that bears its offsets (`MarkedSource`), also what goes while Spark reads it (`ExpiringSource`), keep a log of files
 (`LoggingSource`), give columns that are names of folders (`FolderTypedSource`), have versions that change rows which
-were read (`VersionedSource`).
+were read (`VersionedSource`), tell that nothing is new though Spark alone decides its batches (`TellingSource`).
 """
 
 from __future__ import annotations
@@ -430,6 +430,21 @@ class VersionedSource(Source):
 
         Raises:
             StorageError: The source can't be read right now.
+        """
+
+
+class TellingSource(Source):
+    """A source that tells without a JVM that nothing is new, also where Spark alone can decide its batches."""
+
+    @abstractmethod
+    def is_idle(self, found: Available, position: Position) -> bool:
+        """Whether Spark would find nothing new, and nothing is left to note of what it has read.
+
+        It is never said where it may find something.
+
+        Args:
+            found: What the source has, as it was seen.
+            position: How far it was read.
         """
 
 

@@ -64,6 +64,7 @@ class StreamDecoratedOperator(DecoratedOperator, RunStreamOperator):
         self.until = until.isoformat() if isinstance(until, datetime) else until
         self.to_version = given.get("to_version", self.to_version)
         self.max_batches = given.get("max_batches", self.max_batches)
+        self.is_default_bound &= not {"until", "to_version"} & set(given)
 
 
 class _StreamTask(_TaskDecorator[Any, Any, StreamDecoratedOperator]):

@@ -28,7 +28,7 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
-from sluice_airflow.arguments import check_task_arguments, check_trigger, wanted_until
+from sluice_airflow.arguments import check_task_arguments, check_trigger, is_default_bound, wanted_until
 from sluice_airflow.assets import emit_events, told_outlets
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, key_of_try, note_runs
@@ -36,7 +36,7 @@ from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors, conclude, has_written
 from sluice_airflow.projects import task_project
-from sluice_airflow.rendered import limits_of
+from sluice_airflow.rendered import is_given, limits_of
 from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch
 from sluice_airflow.taken_keys import TakenKey, take_key
@@ -67,7 +67,8 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     Args:
         stream: The stream's name.
         until: Take only what arrived before this time (ISO 8601); empty for now, which is then kept for retries. When
-            not given, the end of the data interval.
+            not given, the end of the data interval, which is left out where Spark alone can decide the batches: the
+            run's reason says which sources it does not bound.
         to_version: Take Delta versions up to this one only; empty for all.
         max_batches: The most data batches; empty for all.
         trigger: When Spark begins batches: `available-now`, `once`, `processing-time=10s`, `continuous=1s` or
@@ -99,6 +100,8 @@ class RunStreamOperator(ToldByProvider, DriverTask):
 
     backfill_obstacle: str | None = None
     """Why no run of a backfill may begin: `stream_dag` tells all of its tasks if one of its streams can't take part."""
+    bound_parameter: str | None = None
+    """The DAG's parameter by which who starts a run bounds it: `stream_dag` tells."""
     _following: tuple[StreamHome, str] | None = None
     """The run that this task has begun to follow."""
     taken_key: RunKey | None = None
@@ -128,6 +131,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.stream = stream
         self.until = wanted_until(until, trigger)
+        self.is_default_bound = is_default_bound(until, to_version)
         self.to_version = to_version
         self.max_batches = max_batches
         self.trigger = trigger
@@ -278,8 +282,11 @@ class RunStreamOperator(ToldByProvider, DriverTask):
         """The stream and its run; see `ToldByProvider`."""
         return None if self._following is None else (self.stream, self._following[1])
 
-    def limits(self) -> Limits:
+    def limits(self, context: Context) -> Limits:
         """What the rendered bounds say; see `limits_of`.
+
+        Args:
+            context: The task's.
 
         Raises:
             DeclarationError: One of them says nothing that is right.
@@ -290,6 +297,7 @@ class RunStreamOperator(ToldByProvider, DriverTask):
             max_batches=self.max_batches,
             trigger=self.trigger,
             run_for=self.run_for,
+            is_default_bound=self.is_default_bound and not is_given(context, self.bound_parameter),
         )
 
     def _request(
@@ -297,12 +305,13 @@ class RunStreamOperator(ToldByProvider, DriverTask):
     ) -> Request | BackfillRequest:
         if is_backfill(context):
             return BackfillRequest(stream, _data_interval(context), key)
-        limits = self.limits()
+        limits = self.limits(context)
         first = next((record for record in cleared if record.interval is None), None)
         is_planned = limits.strategy is None
         if first is not None and is_planned and limits.bound in (Bound(), Bound(to_version=first.to_version)):
             # Without a time of its own, or the version that a task upstream has left meanwhile.
-            limits = replace(limits, bound=first_bound(first))
+            is_default = limits.is_default_bound or limits.bound == Bound()
+            limits = replace(limits, bound=first_bound(first), is_default_bound=is_default)
             self.log.info("this task was cleared: it goes as far as run %s was to go", first.run_id)
         return Request(stream, limits, key)
 

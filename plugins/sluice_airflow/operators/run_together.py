@@ -20,14 +20,14 @@ from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import stop_request
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
-from sluice_airflow.arguments import check_streams, check_task_arguments, is_live, wanted_until
+from sluice_airflow.arguments import check_streams, check_task_arguments, is_default_bound, is_live, wanted_until
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import BY_AIRFLOW, NotedRuns, forget_runs, key_of_try, note_runs, runs_of_try, tell_runs
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.operators.driver_task import LIVE_FIRST, RETRIES, DriverTask, wanted_deferrable
 from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.projects import task_project
-from sluice_airflow.rendered import limits_of
+from sluice_airflow.rendered import is_given, limits_of
 from sluice_airflow.run_keys import RunKey, is_backfill
 from sluice_airflow.submission import launch_together, sharing
 from sluice_airflow.taken_keys import free_key
@@ -74,6 +74,8 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
     template_fields: Sequence[str] = ("streams", "until", "max_batches", "trigger", "conn_id", "project")
     ui_color = "#d8ecf3"
 
+    bound_parameter: str | None = None
+    """See `RunStreamOperator`."""
     _started: NotedRuns | None = None
     """The runs of the driver that this task follows."""
     idle: Sequence[str] = ()
@@ -99,6 +101,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.streams = streams
         self.until = wanted_until(until, trigger)
+        self.is_default_bound = is_default_bound(until, None)
         self.max_batches = max_batches
         self.trigger = trigger
         self.conn_id = conn_id
@@ -165,7 +168,12 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
             tell_runs(context, started.planned)
 
     def _begin(self, context: Context, project: Project) -> None:
-        limits = limits_of(until=self.until, max_batches=self.max_batches, trigger=self.trigger)
+        limits = limits_of(
+            until=self.until,
+            max_batches=self.max_batches,
+            trigger=self.trigger,
+            is_default_bound=self.is_default_bound and not is_given(context, self.bound_parameter),
+        )
         planning = _Planning(project, self.streams, limits, context["ti"], self._waits())
         planned = planning.planned
         try:

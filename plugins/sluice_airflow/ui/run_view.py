@@ -280,9 +280,13 @@ def _live_facts(record: RunRecord, now: datetime, *, is_active: bool) -> list[Fa
 def _limit_facts(record: RunRecord) -> list[Fact]:
     """Where the run had to stop."""
     facts = []
-    if record.until is not None:
+    unbounded = record.plan.unbounded or ()
+    if unbounded:
+        named = ", ".join(unbounded)
+        facts.append(Fact("takes", "what is there", f"Spark decides the batches: {named} not bounded by the interval"))
+    elif record.until is not None:
         facts.append(Fact("takes input before", wording.moment(record.until)))
-    if record.to_version is not None:
+    if record.to_version is not None and not unbounded:
         facts.append(Fact("takes versions up to", str(record.to_version)))
     if record.max_batches is not None:
         facts.append(Fact("at most", wording.count(record.max_batches, "batch", units="batches")))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sluice.amounts import known, known_sum
 from sluice.delta_table import AddedFile, TableMetadata
 from sluice.sources.contract import Step
 from sluice.sources.delta.offset import Offset, write_offset
+from sluice.times import epoch_micros
 
 _MOST_FILES_BY_DEFAULT = 1000
 """Delta's own default."""
+_MOST_EMPTY = 100
+_EMPTY_MS = 24 * 60 * 60 * 1000
+"""How many versions without rows are left for the next run that has some, and for how long: Delta keeps its log for 30
+days, unless a table says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +92,15 @@ def _step(position: Offset, files: list[AddedFile]) -> Step:
             rows=known_sum(file.rows for file in files),
         ),
     )
+
+
+def are_left(chunks: Sequence[Chunk], now: datetime) -> bool:
+    """Whether versions have no rows, so that no run need begin for them: compactions, batches without rows.
+
+    They are passed over with the next rows; or by themselves, before the table's log lets go of the first of them,
+    or there are so many that reading them is dear. Not so what changes the table: Spark has to follow it.
+    """
+    oldest_ms = chunks[0].timestamp_ms if chunks and all(chunk.is_empty for chunk in chunks) else None
+    if oldest_ms is None or len(chunks) > _MOST_EMPTY:
+        return False
+    return epoch_micros(now) // 1000 - oldest_ms < _EMPTY_MS

@@ -27,6 +27,16 @@ def mark_of(location: str, offset: Offset, *, storage: Storage) -> str | None:
     return None if digest is None else f"{version} {digest}"
 
 
+def is_noted(offset: Offset, mark: str | None) -> bool:
+    """Whether the newest version up to an offset is among those of which something is noted.
+
+    Args:
+        offset: How far the table was read.
+        mark: See `check_identity`.
+    """
+    return str(_read_to(offset)) in {noted.partition(" ")[0] for noted in (mark or "").split(", ")}
+
+
 def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: Storage) -> None:
     """Make sure that a table is the one that was read up to an offset.
 

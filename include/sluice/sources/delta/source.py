@@ -41,12 +41,14 @@ from sluice.sources.contract import (
     Position,
     Slice,
     Starting,
+    TellingSource,
     VersionedSource,
 )
-from sluice.sources.delta.batch_limits import BatchLimits, Chunk
+from sluice.sources.delta.batch_limits import BatchLimits, Chunk, are_left
+from sluice.sources.delta.drained import after_changes, why_drained
 from sluice.sources.delta.feeding import TRACKED, FedDeltaTable
 from sluice.sources.delta.first_version import checked_version, version_at
-from sluice.sources.delta.identity import check_identity, mark_of
+from sluice.sources.delta.identity import check_identity, is_noted, mark_of
 from sluice.sources.delta.offset import Offset, before_all, last_version, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
@@ -69,17 +71,14 @@ from sluice.times import epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MOST_EMPTY = 100
-_EMPTY_MS = 24 * 60 * 60 * 1000
-"""How many versions without rows are left for the next run that has some, and for how long: Delta keeps its log for 30
-days, unless a table says otherwise."""
 _LOG_KEPT = "delta.logRetentionDuration"
+"""Where a table says how long its log is kept, its versions are not left for later."""
 _RESTORE = "RESTORE"
 """The operation of a commit that takes a table back to an earlier version."""
 
 
 @dataclass(frozen=True)
-class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
+class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
@@ -140,22 +139,23 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             return self._first(log, position, bound, storage)
         start = read_offset(position.offset, self.path)
         check_identity(log, start, position.mark, storage=storage)
+        if self._reads_changes:
+            start = after_changes(log, start, storage=storage)
         end = self._last_version(log, bound, storage, start.reservoir_version)
         chunks = self._chunks(log, start, end, storage)
         return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at, storage)
 
-    def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
-        """Whether versions have no rows, so that no run need begin for them: compactions, batches without rows.
+    def is_idle(self, found: Available, position: Position) -> bool:
+        # Where Spark decides the batches, each version beyond the offset is in a step, also one without rows.
+        if found.steps or position.offset is None:
+            return not found.steps
+        # A driver may have died before it had noted what Spark has read: a run does so.
+        return is_noted(read_offset(position.offset, self.path), position.mark)
 
-        They are passed over with the next rows; or by themselves, before the table's log lets go of the first of them,
-        or there are so many that reading them is dear. Not so what changes the table: Spark has to follow it.
-        """
-        if not all(chunk.is_empty for chunk in chunks):
-            return False
-        oldest_ms = chunks[0].timestamp_ms if chunks else None
-        if oldest_ms is None or len(chunks) > _MOST_EMPTY or _LOG_KEPT in log.configuration or self._unplannable():
-            return False
-        return epoch_micros(now) // 1000 - oldest_ms < _EMPTY_MS
+    def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
+        """Whether versions have no rows, and are left for the next run that has some."""
+        is_asked_for = _LOG_KEPT in log.configuration or why_drained(self.options) is not None
+        return not is_asked_for and are_left(chunks, now)
 
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True
@@ -355,7 +355,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         problems = () if missed is None else (missed,)
         start = before_all(log.table_id, started_at, end)
         if start.reservoir_version < 0:
-            found = Available(steps=(), started_at=started_at, unplannable=self._unplannable())
+            found = Available(steps=(), started_at=started_at, unplannable=why_drained(self.options))
         else:
             found = self._cut(log, self._chunks(log, start, end, storage), started_at, storage)
         return replace(found, problems=(*problems, *found.problems))
@@ -473,7 +473,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             steps=list(limits.steps(log.table_id, chunks, self._excludes)),
             started_at=started_at,
             oldest_ms=chunks[0].timestamp_ms if chunks else None,
-            unplannable=self._unplannable(),
+            unplannable=why_drained(self.options),
         )
 
     @property
@@ -488,11 +488,3 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
     @property
     def backfill_obstacle(self) -> str | None:
         return "a change feed can't be read again as the stream has read it" if self._reads_changes else None
-
-    def _unplannable(self) -> str | None:
-        for option in ("readChangeFeed", "withEventTimeOrder"):
-            if self.options.get(option) == "true":
-                return f"Spark alone knows the offsets of a Delta source with `{option}`"
-        if TRACKED in self.options:
-            return f"Spark alone ends its batches where the columns change, as `{TRACKED}` lets it"
-        return None

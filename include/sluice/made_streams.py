@@ -1,0 +1,90 @@
+"""The streams that are made while a file of declarations is imported: those that it keeps, and those that it loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from sluice.stream import Stream, noticed_by
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_MODULE = "<module>"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A stream that was made, and that no name of its file has any more."""
+
+    stream: Stream
+    place: str
+    """`file:line` of what has made it, in the file of declarations."""
+
+
+@dataclass
+class Makings:
+    """What was made while a file was imported; nothing that other modules make while they are imported for it."""
+
+    file: str
+    made: list[Lost] = field(default_factory=list)
+    models: dict[int, Stream] = field(default_factory=dict)
+    """Streams that others were made from by `dataclasses.replace`, by what tells each from its equals."""
+
+    @classmethod
+    @contextmanager
+    def of(cls, file: str) -> Iterator[Makings]:
+        """Notice what this thread makes meanwhile."""
+        found = cls(file)
+        before = noticed_by.set(found._notice)
+        try:
+            yield found
+        finally:
+            noticed_by.reset(before)
+
+    def lost(self, kept: Iterable[Stream]) -> tuple[Lost, ...]:
+        """Those that are not among the ones that were kept, nor models of others."""
+        known = {id(stream) for stream in kept} | self.models.keys()
+        return tuple(making for making in self.made if id(making.stream) not in known)
+
+    def _notice(self, stream: Stream) -> None:
+        frame, model = inspect.currentframe(), None
+        frame = None if frame is None else frame.f_back
+        # What makes it: Python's and its own.
+        while frame is not None and frame.f_locals.get("self") is stream:
+            frame = frame.f_back
+        while frame is not None and frame.f_code.co_filename == dataclasses.__file__:
+            model = frame.f_locals.get("obj", frame.f_locals.get("self"))
+            frame = frame.f_back
+        if frame is None or frame.f_code.co_filename.startswith(_PACKAGE):
+            return
+        if isinstance(model, Stream):
+            self.models[id(model)] = model
+        line = frame.f_lineno if frame.f_code.co_filename == self.file else None
+        while frame is not None and frame.f_code.co_name != _MODULE:
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_filename == self.file:
+            self.made.append(Lost(stream, f"{self.file}:{line or frame.f_lineno}"))
+
+
+def kept_streams(module: ModuleType) -> tuple[Stream, ...]:
+    """The streams that a module has at its top level: by names, or in lists, tuples, sets and dicts; each once."""
+    found: dict[int, Stream] = {}
+    seen: set[int] = set()
+    waiting: list[object] = [value for name, value in reversed(vars(module).items()) if not _is_of_python(name)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Stream):
+            found.setdefault(id(value), value)
+        elif isinstance(value, list | tuple | set | frozenset | Mapping) and id(value) not in seen:
+            seen.add(id(value))
+            waiting += reversed([*value.values()] if isinstance(value, Mapping) else [*value])
+    return tuple(found.values())
+
+
+def _is_of_python(name: str) -> bool:
+    """Whether Python has put a name into the module, as it does with its own functions."""
+    return name.startswith("__") and name.endswith("__")
