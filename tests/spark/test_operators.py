@@ -1,0 +1,55 @@
+"""Every example of an operator gives what a batch gives of the rows that counted, whatever happened to its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.testing import Bench
+from tests.campaign import CAMPAIGN
+from tests.spark.operator_answers import EXAMPLES
+from tests.spark.operator_histories import History, examples
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+_SEEDS = 3 * CAMPAIGN or 1
+
+
+def test_every_example_has_an_answer(tmp_path: Path) -> None:
+    assert {stream.name for stream in examples(tmp_path).streams()} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("seed", range(_SEEDS))
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_history(tmp_path: Path, name: str, seed: int) -> None:
+    """Random order, lateness, batch sizes, stops and a kill: the rows are the batch's, and so is the state."""
+    expected = EXAMPLES[name]
+    with Bench(tmp_path / "bench", examples(tmp_path / "bench")) as bench:
+        history = History(bench, name, seed)
+        history.live(6 if CAMPAIGN else 3)
+        batches = history.batches()
+        assert history.watermarks() == [batch.watermark for batch in batches]
+        bench.check_rows(expected.rows(batches))
+        if expected.state is not None:
+            assert _looked_at(history.state(**expected.view), wanted := expected.state(batches)) == _sorted(wanted)
+
+
+def _looked_at(state: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The columns of a state's rows that are asked for, whatever structs they are in."""
+    names = wanted[0] if wanted else {}
+    return _sorted([{name: found for name, found in _flat(row) if name in names} for row in state])
+
+
+def _flat(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from _flat(value)
+        else:
+            yield name, value
+
+
+def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((dict(sorted(row.items())) for row in rows), key=str)
