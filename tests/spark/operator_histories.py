@@ -6,9 +6,10 @@ the batches that read them: one at or behind the watermark of the batch before c
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,6 +56,7 @@ class Traffic:
     chance: random.Random
     now: datetime = MORNING
     drawn: dict[str, list[Row]] = field(default_factory=lambda: {"flights": [], "weather": []})
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def file(self, source: str) -> list[Row]:
         """Rows of one file: most of them in time, some of them not, some delivered before."""
@@ -78,7 +80,7 @@ class Traffic:
             "time_hour": at.replace(minute=0),
             "minute": at.minute,
             "carrier": self.chance.choice(["AA", "B6", "UA"]),
-            "flight": self.chance.randint(1, 9999),
+            "flight": next(self._numbers),
             "tailnum": self.chance.choice(["N1", "N2", "N3", "N4"]),
             "origin": self.chance.choice(["EWR", "JFK"]),
             "dest": destination,
@@ -105,9 +107,10 @@ class History:
         bench: Where it lives.
         name: Of the example.
         seed: What is drawn by.
+        began_as: The transform that it has until it is edited; None for one that is not.
     """
 
-    def __init__(self, bench: Bench, name: str, seed: int) -> None:
+    def __init__(self, bench: Bench, name: str, seed: int, began_as: str | None) -> None:
         self.bench, self.chance = bench, random.Random(f"{name} {seed}")
         self.traffic = Traffic(self.chance)
         declared = examples(bench_root(bench)).stream(name)
@@ -115,21 +118,28 @@ class History:
             source: replace(found, max_files_per_batch=self.chance.choice((None, 1, 2)))  # type: ignore[type-var]
             for source, found in declared.sources.items()
         }
-        bench.open(declared, sources=limited)
+        self._declared = replace(declared, sources=limited)
+        bench.open(replace(self._declared, transform=began_as or declared.transform))
+        self._is_edited = began_as is not None
         self._files: dict[str, Sequence[Row]] = {}
 
     def live(self, length: int) -> None:
         """Let rows arrive and runs happen, one of them killed, until nothing is left to do."""
         killed = self.chance.randrange(length)
+        edited = self.chance.randrange(length)
         for number in range(length):
             for source in self.chance.sample(list(self.bench.stream.sources), k=len(self.bench.stream.sources)):
-                for _ in range(self.chance.randint(1, 2)):
+                for _ in range(self.chance.randint(1, 3)):
                     self.add(source, self.traffic.file(source))
             self.bench.advance(timedelta(minutes=self.chance.choice((1, 30, 90))))
             self._run(is_killed=number == killed)
+            if self._is_edited and number == edited:
+                self.bench = self.bench.open(self._declared)
         for source in self.bench.stream.sources:
             self.add(source, [far(source)])
-            self.bench.run()
+            if self.chance.random() < 0.5:
+                self.bench.run()
+        self.bench.run()
         assert self.bench.run().status == "skipped"
 
     def add(self, source: str, rows: Sequence[Row]) -> None:
