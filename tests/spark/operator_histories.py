@@ -108,9 +108,18 @@ class History:
         name: Of the example.
         seed: What is drawn by.
         began_as: The transform that it has until it is edited; None for one that is not.
+        conf: Settings beside those that it declares.
     """
 
-    def __init__(self, bench: Bench, name: str, seed: int, began_as: str | None) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        name: str,
+        seed: int,
+        *,
+        began_as: str | None = None,
+        conf: Mapping[str, str | int] | None = None,
+    ) -> None:
         self.bench, self.chance = bench, random.Random(f"{name} {seed}")
         self.traffic = Traffic(self.chance)
         declared = examples(bench_root(bench)).stream(name)
@@ -118,7 +127,7 @@ class History:
             source: replace(found, max_files_per_batch=self.chance.choice((None, 1, 2)))  # type: ignore[type-var]
             for source, found in declared.sources.items()
         }
-        self._declared = replace(declared, sources=limited)
+        self._declared = replace(declared, sources=limited, conf={**(declared.conf or {}), **(conf or {})})
         bench.open(replace(self._declared, transform=began_as or declared.transform))
         self._is_edited = began_as is not None
         self._files: dict[str, Sequence[Row]] = {}
