@@ -132,20 +132,28 @@ class History:
         self._is_edited = began_as is not None
         self._files: dict[str, Sequence[Row]] = {}
 
-    def live(self, length: int) -> None:
-        """Let rows arrive and runs happen, one of them killed, until nothing is left to do."""
+    def live(self, length: int, *, is_closed: bool = True) -> None:
+        """Let rows arrive and runs happen, one of them killed, until nothing is left to do.
+
+        Args:
+            length: How often something arrives.
+            is_closed: Whether time passes, and rows from far ahead come: what waits for the clock or for the watermark
+                is over then.
+        """
+        names = list(self.bench.stream.sources)
         killed = self.chance.randrange(length)
         edited = self.chance.randrange(length)
         for number in range(length):
-            for source in self.chance.sample(list(self.bench.stream.sources), k=len(self.bench.stream.sources)):
-                for _ in range(self.chance.randint(1, 3)):
+            for source in self.chance.sample(names, k=len(names)):
+                for _ in range(self.chance.randint(1, 4 - len(names))):
                     self.add(source, self.traffic.file(source))
             self.bench.advance(timedelta(minutes=self.chance.choice((1, 30, 90))))
             self._run(is_killed=number == killed)
             if self._is_edited and number == edited:
                 self.bench = self.bench.open(self._declared)
-        for source in self.bench.stream.sources:
-            self.add(source, [far(source)])
+        self.bench.advance("90 minutes")
+        for source in names if is_closed else ():
+            self.add(source, [*self.traffic.file(source), far(source)])
             if self.chance.random() < 0.5:
                 self.bench.run()
         self.bench.run()
