@@ -25,9 +25,9 @@ that is named here did not run, or of which no case passed.
 _END = """
 ## Without a row
 
-No test shows these through a run of Sluice: what the console sink prints; Spark's own web UI, which runs leave off, and
-its log; its registry of where state is loaded, which each commit unloads; the inner messages of a continuous query.
-Scala's typed API and its memory source have no counterpart in Python.
+No test shows these through a run of Sluice: Spark's own web UI, which runs leave off, and its log; its registry of
+where state is loaded, which each commit unloads; the inner messages of a continuous query. Scala's typed API and its
+memory source have no counterpart in Python.
 """
 
 

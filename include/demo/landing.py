@@ -41,6 +41,14 @@ def land_flights(folder: Path) -> int:
     return len(days) + 1
 
 
+def land_days(flights: Path, weather: Path, days: int) -> None:
+    """Write a file of flights and one of the weather for each of the first days of the year, as `land_flights` does."""
+    for folder, (header, found) in ((flights, _days()), (weather, _weather())):
+        folder.mkdir(parents=True, exist_ok=True)
+        for day in sorted(found)[:days]:
+            _write(folder / f"{folder.name}-{day}.csv", [header, *found[day]], _end_of(day))
+
+
 def land_correction(folder: Path) -> Path:
     """Deliver the bad day once more, as it should have been; it arrives half a day later. Returns its file."""
     header, days = _days()
@@ -51,11 +59,22 @@ def land_correction(folder: Path) -> Path:
 
 def _days() -> tuple[list[str], dict[str, list[list[str]]]]:
     with zipfile.ZipFile(flights_archive()) as archive, archive.open("flights.csv") as file:
-        reader = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-        header = next(reader)
-        days: dict[str, list[list[str]]] = defaultdict(list)
-        for row in reader:
-            days[f"{int(row[0]):04d}-{int(row[1]):02d}-{int(row[2]):02d}"].append(row)
+        return _by_day(io.TextIOWrapper(file, "utf-8", newline=""))
+
+
+def _weather() -> tuple[list[str], dict[str, list[list[str]]]]:
+    with (flights_archive().parent / "weather.csv").open(encoding="utf-8", newline="") as file:
+        return _by_day(file)
+
+
+def _by_day(file: Iterable[str]) -> tuple[list[str], dict[str, list[list[str]]]]:
+    """The header, and the rows of each day."""
+    reader = csv.reader(file)
+    header = next(reader)
+    year, month, day = (header.index(name) for name in ("year", "month", "day"))
+    days: dict[str, list[list[str]]] = defaultdict(list)
+    for row in reader:
+        days[f"{int(row[year]):04d}-{int(row[month]):02d}-{int(row[day]):02d}"].append(row)
     return header, days
 
 

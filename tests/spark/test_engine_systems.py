@@ -514,6 +514,25 @@ def test_a_sink_in_python(lab: Lab) -> None:
     assert committed(lab, stream) == [0]
 
 
+def test_what_the_console_prints(lab: Lab) -> None:
+    """Each batch with its number, its columns and its rows, on the driver's standard output."""
+    jvm: Any = lab.spark._jvm
+    printed = jvm.java.io.ByteArrayOutputStream()
+    console = jvm.java.lang.Class.forName("scala.Console$").getField("MODULE$").get(None)
+    # The thread of a query inherits it.
+    console.setOutDirect(jvm.java.io.PrintStream(printed))
+    try:
+        arrive(lab, (1, 10))
+        arrive(lab, (2, 20))
+        lab.run(declared(same, sink=sinks.console()))
+    finally:
+        console.setOutDirect(jvm.java.lang.System.out)
+
+    first, second = printed.toString().split("Batch: ")[1:]
+    assert (first[0], second[0]) == ("0", "1")
+    assert re.findall(r"^\|(.*)\|$", second, re.MULTILINE) == [" id|value", "  2|   20"]
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [("no_such_format", "DATA_SOURCE_NOT_FOUND"), ("jdbc", "Data source jdbc does not support streamed reading")],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
+    InputPartition,
     SimpleDataSourceStreamReader,
     WriterCommitMessage,
 )
@@ -41,6 +43,54 @@ class Counting(SimpleDataSourceStreamReader):
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[int]]:
         return iter([(number,) for number in range(start["next"], end["next"])])
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads."""
+
+    number: int
+
+
+class Parts(DataSourceStreamReader):
+    """Two numbers of each part that a folder has, each part read by a task of its own."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"parts": 0}
+
+    def latestOffset(self) -> dict[str, int]:
+        return {"parts": len(list(self.folder.iterdir()))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:
+        return [Part(number) for number in range(start["parts"], end["parts"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+        from pyspark import TaskContext
+
+        assert isinstance(partition, Part)
+        context = TaskContext.get()
+        task = -1 if context is None else context.partitionId()
+        yield from ((2 * partition.number + row, task) for row in range(2))
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass
+
+
+class InParts(DataSource):
+    """A Python data source whose reader divides what it reads."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "in_parts"
+
+    def schema(self) -> str:
+        return "id bigint, task int"
+
+    def streamReader(self, schema: Any) -> Parts:
+        return Parts(self.options["folder"])
 
 
 class Appending(DataSourceStreamWriter):
@@ -143,6 +193,25 @@ def test_a_source_that_only_spark_knows(lab: Lab) -> None:
     for limits in (Limits(strategy="exact"), bounded("2026-01-01T00:00:00Z")):
         with pytest.raises(DeclarationError, match="can't be drained"):
             lab.plan(made, limits)
+
+
+def test_a_source_that_divides_what_it_reads(lab: Lab) -> None:
+    """Each of its partitions is read by a task of its own, and once; the next run goes on with the new ones."""
+    lab.spark.dataSource.register(InParts)
+    folder = lab.root / "parts"
+    folder.mkdir()
+    source = sources.other("in_parts", folder=str(folder))
+    made = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sinks.delta("out"))
+    found = []
+    for parts in (3, 5):
+        for number in range(parts):
+            (folder / f"{number}").touch()
+        lab.run(made)
+        found.append([tuple(row) for row in lab.table("out").orderBy("id").collect()])
+
+    assert found[0] == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
+    assert found[1] == [*found[0], (6, 0), (7, 0), (8, 1), (9, 1)]
+    assert sum(batch.input_rows for batch in lab.run(made).batches) == 0
 
 
 def test_the_generator_of_rows(lab: Lab) -> None:

@@ -215,15 +215,14 @@ def _module_file(project: Project, stream: Stream, module: str, what: str) -> st
     roots = list(project.import_roots)
     try:
         spec = importlib.machinery.PathFinder.find_spec(parts[0], roots) or importlib.util.find_spec(parts[0])
-        for depth in range(1, len(parts)):
+        for part in parts[1:]:
             if spec is None:
                 break
             locations = spec.submodule_search_locations
             if locations is None or _is_dynamic(spec.origin):
                 return None
-            folders = list(locations)
-            roots = folders
-            spec = importlib.machinery.PathFinder.find_spec(".".join(parts[: depth + 1]), folders)
+            # By its own name: of a folder without `__init__.py`, Python would ask a package above that is not imported.
+            spec = importlib.machinery.PathFinder.find_spec(part, list(locations))
     except (ImportError, ValueError, OSError, AttributeError):
         return None
     if spec is not None:

@@ -84,3 +84,14 @@ def test_what_does_not_parse_and_what_is_not_there(root: Path) -> None:
     put(root / "jobs" / "keys.py", "def (\n")
     assert digest(root) is not None
     assert digest(root, "jobs.nothing:visits") is None
+
+
+def test_a_module_in_folders_without_init(root: Path) -> None:
+    """However deep: nothing above it need have been imported."""
+    put(root / "shop" / "daily" / "visits.py", "from shop.daily import keys\ndef visits(visits): ...\n")
+    put(root / "shop" / "daily" / "keys.py", "KEYS = 1\n")
+    before = digest(root, "shop.daily.visits:visits")
+    put(root / "shop" / "daily" / "keys.py", "KEYS = 2\n")
+
+    assert None not in {before, digest(root, "shop.daily.visits:visits")}
+    assert digest(root, "shop.daily.visits:visits") != before
