@@ -13,7 +13,8 @@ from sluice.typed_json import decode_as
 FORMAT = 1
 """The newest document format that this version reads, and the one it writes."""
 
-_MAX_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 256 * 1024 * 1024
+"""Sketches of distinct values are some ten thousand bytes of each batch of a run, which may have thousands."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -86,6 +87,20 @@ def test_samples(spark: SparkSession) -> None:
     ]
     assert [one.result["unexpected_count"] for one in found] == [10, 10, 10, 10, 7]
     assert found[0].result["partial_unexpected_counts"] == [{"value": 0, "count": 1}, {"value": 1, "count": 1}]
+
+
+def test_long_texts(spark: SparkSession) -> None:
+    """Only their beginning is kept: records, reports and pages have it."""
+    checks = suite(
+        row("expect_column_values_to_be_in_set", column="t", value_set=["x"]),
+        row("expect_column_values_to_be_in_set", column="b", value_set=["x"]),
+        row("expect_column_values_to_be_between", column="n", min_value=100),
+    )
+    text = "repeat(CAST(id AS STRING), 1000000)"
+    frame = spark.range(3).selectExpr(f"{text} AS t", "repeat('z', 500) AS b", "CAST(id AS DECIMAL(38, 3)) AS n")
+    plan = compile_suite(checks, dict(frame.dtypes), sample=2)
+    kept = [one.result["partial_unexpected_list"] for one in results(plan, frame)]
+    assert kept == [["0" * 500 + "...", "1" * 500 + "..."], ["z" * 500] * 2, [Decimal("0.000"), Decimal("1.000")]]
 
 
 def test_times_that_python_can_t_hold(spark: SparkSession) -> None:

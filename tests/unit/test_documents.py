@@ -92,6 +92,13 @@ def test_damage_is_refused(tmp_path: Path, storage: Storage, content: bytes) -> 
     assert caught.value.finding.file == str(file)
 
 
+def test_a_large_one_reads_back(tmp_path: Path, storage: Storage) -> None:
+    """As a record of a run with many batches whose distinct values are counted by sketches."""
+    large = Note(name="n", tags={str(number): "x" * 80_000 for number in range(400)})
+    file = put(tmp_path / "note.json", encode_document(large))
+    assert read_document(storage, str(file), Note) == large
+
+
 def test_size_is_capped(tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file beyond the cap is not read into memory."""
     file = put(tmp_path / "note.json", VALID)

@@ -25,6 +25,8 @@ Reading = Literal["integer", "double", "decimal", "date", "timestamp", "timestam
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG = 2**63
 _DIGITS = 80
+_MOST_SHOWN = 500
+"""How many letters of a sampled value are kept."""
 """More than sums of Spark's decimals have."""
 
 
@@ -75,10 +77,17 @@ def as_text(column: Column, expression: str) -> str:
 
 
 def sample_sql(columns: Sequence[Column], unexpected: str, limit: int) -> str:
-    """The smallest `limit` unexpected values: memory is bounded, and which they are does not depend on the order."""
-    values = ", ".join(as_text(column, column.sql) for column in columns)
+    """The smallest `limit` unexpected values: memory is bounded, and which they are does not depend on the order.
+
+    Long texts are cut: a sample is for people, and stands in records, reports and pages.
+    """
+    values = ", ".join(_cut(as_text(column, column.sql)) for column in columns)
     order = ", ".join(column.sql for column in columns)
     return f"to_json(min_by(array({values}), {only_where(unexpected, f'struct({order})')}, {limit}))"
+
+
+def _cut(text: str) -> str:
+    return f"IF(length({text}) > {_MOST_SHOWN}, concat(left({text}, {_MOST_SHOWN}), '...'), {text})"
 
 
 def distinct_sql(column: Column, condition: str | None) -> str:
