@@ -18,9 +18,13 @@ from sluice.auditing.table_audit import read_table_audit
 from sluice.errors import RefusedError
 from sluice.gate.decided_batch import read_decision
 from sluice.gate.quarantine_places import note_quarantine
+from sluice.gate.returned_rows import read_returns
 from sluice.gate.state import GateState, keep_gate, read_audit, read_gate, release_gate
 from sluice.runs.driver import Drivers
 from sluice.runs.stop import request_stop, stop_request
+from sluice.runs.told import read_told
+from sluice.storage import Storage
+from sluice.taken_file_notes import TakenNotes
 from tests.builders import put
 from tests.engine_model import HeldRows
 from tests.remedies import read_remedy
@@ -138,6 +142,7 @@ def test_what_others_ask_for(tmp_path: Path) -> None:
         "staged/0001/0.json": lambda: read_decision(home, 1, 0),
         "drivers/r.json": lambda: Drivers(home).find("r"),
         "table_audits/a.json": lambda: read_table_audit(home, "a"),
+        "told.json": lambda: read_told(home),
     }
     for name, ask in asked.items():
         put(lab.home / name, '{"format": 1')
@@ -146,6 +151,33 @@ def test_what_others_ask_for(tmp_path: Path) -> None:
         (lab.home / name).unlink()
         assert ask() is None
     assert release_gate(home, "ada", lab.now) is None
+
+
+def test_a_release(tmp_path: Path) -> None:
+    """Written as the refusal says, it is one that has begun, which the next release finishes."""
+    lab = make_lab(tmp_path)
+    home = lab.project.stream_home(lab.stream)
+    file = put(lab.home / "releases" / "r1.json", '{"format": 1, "release_id": "r1", "state": "cla')
+    with pytest.raises(RefusedError) as refused:
+        read_returns(home)
+    says = read_remedy(refused.value, "DOCUMENT_DAMAGED", "into it, and release rows again").remedy
+    written = re.search(r"\{.*\}", says)
+    assert written is not None
+    file.write_text(written[0].replace("<the file's name, without .json>", file.stem))
+    (found,) = read_returns(home)
+    assert (found.return_id, found.state, found.is_over) == ("r1", "begun", False)
+
+
+def test_files_that_were_away(tmp_path: Path) -> None:
+    """Whoever needs the note says what to do; deleted, none of them counts as unread."""
+    notes = TakenNotes(str(tmp_path), Storage())
+    notes.keep_unread(["file:///a.json"])
+    (tmp_path / "unread.json").write_text("{")
+    with pytest.raises(RefusedError) as refused:
+        notes.unread()
+    read_remedy(refused.value, "DOCUMENT_DAMAGED", "delete it: a file that it tells of, and that is brought back")
+    (tmp_path / "unread.json").unlink()
+    assert notes.unread() == frozenset()
 
 
 def test_every_kind_says_what_to_do() -> None:
