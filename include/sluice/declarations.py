@@ -167,8 +167,8 @@ def _load(file: str) -> Loaded:
 @functools.lru_cache(maxsize=4096)
 def _imported(file: str, version: tuple[int, ...]) -> Loaded:  # noqa: ARG001 - the key
     with Makings.of(file) as makings:
-        kept = kept_streams(import_file(file, "declaration"))
-    return Loaded(kept, makings.lost(kept))
+        module = import_file(file, "declaration")
+    return Loaded(makings.declared(module), makings.lost(kept_streams(module)))
 
 
 def import_file(file: str, what: str) -> ModuleType:

@@ -50,6 +50,11 @@ class Makings:
         known = {id(stream) for stream in kept} | self.models.keys()
         return tuple(making for making in self.made if id(making.stream) not in known)
 
+    def declared(self, module: ModuleType) -> tuple[Stream, ...]:
+        """Of the streams that the module keeps, those that it declares: not a list that another module has made."""
+        made, names = {id(making.stream) for making in self.made}, set(map(id, vars(module).values()))
+        return tuple(stream for stream in kept_streams(module) if id(stream) in made | names)
+
     def _notice(self, stream: Stream) -> None:
         frame, model = inspect.currentframe(), None
         frame = None if frame is None else frame.f_back

@@ -64,6 +64,17 @@ def test_streams_at_the_top_level(tmp_path: Path, text: str) -> None:
     assert (list(found.streams), found.errors(), found.names) == (["a", "b"], [], ("a", "b"))
 
 
+def test_a_table_of_another_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is taken of it counts, whatever else there is; a function's that is called here is made here."""
+    put(tmp_path / "tables" / "__init__.py", "")
+    put(tmp_path / "tables" / "found.py", HEAD + "TABLE = {'x': made('a'), 'y': made('a'), 'z': made('c')}\n")
+    put(tmp_path / "tables" / "makes.py", HEAD + "def all():\n    return [made('b')]\n")
+    take = "from tables.found import TABLE\nfrom tables.makes import all\ns = TABLE['y']\nstreams = all()\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = make_project(tmp_path, a=take).declarations()
+    assert (sorted(found.streams), found.errors()) == (["a", "b"], [])
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -333,7 +333,7 @@ class _Run:
         self.decided = decided_before(self.plan, home)
         self.flow = row_flow(query)
         self.runner = SparkBatches(
-            counted(query, self.flow) if self.audit is None else query,
+            counted(query, self.flow) if self.audit is None and self.plan.trigger is None else query,
             self.known,
             self.lease,
             self.stop,
