@@ -16,6 +16,7 @@ from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.spark.left_behind import forget_tables
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, uncommit
+from tests.spark.power_cuts import Cut, killed, let_leases_run_out
 from tests.spark.test_expired_transactions import EXPIRES, forget
 from tests.spark.test_renamed_streams import DAY, allow, arrive, commands, numbers, stream
 
@@ -175,3 +176,30 @@ def test_a_table_that_was_taken_back_to_a_time(lab: Lab) -> None:
     time = datetime.fromtimestamp(first / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     lab.spark.sql(f"RESTORE delta.`{lab.root / 'out'}` TO TIMESTAMP AS OF '{time}'").collect()
     assert (warned(lab, declared), numbers(lab)) == (["SINK_RESTORED"], [0, 1])
+
+
+@pytest.mark.parametrize("killed_at", ["behind the sink's commit", "behind Spark's commit"])
+def test_a_batch_that_was_taken_back_before_it_was_noted(lab: Lab, killed_at: str) -> None:
+    """It would be passed over as done while it is pending: refused; the version is taken forward, and it goes on."""
+    declared = begin(lab)
+    lab.run(declared)
+    arrive(lab, 5)
+    is_pending = killed_at == "behind the sink's commit"
+    killed(lab, declared, Cut("commit out", moment="after") if is_pending else Cut("generations/*.json", 2))
+    let_leases_run_out(lab.root / "home")
+    newest = DeltaTable(str(lab.root / "out")).version()
+    assert numbers(lab) == [0, 1, 2, 3, 4, 5]
+    DeltaTable(str(lab.root / "out")).restore(newest - 1)
+    forget_tables(lab.spark)
+    plan = lab.plan(declared)
+    if is_pending:
+        assert (plan.verdict, plan.problem and plan.problem.code) == ("refuse", "SINK_RESTORED")
+        with pytest.raises(RefusedError, match="taken the table back"):
+            lab.run(declared)
+    else:
+        assert warned(lab, declared) == ["SINK_RESTORED"]
+    DeltaTable(str(lab.root / "out")).restore(newest)
+    forget_tables(lab.spark)
+    arrive(lab, 6)
+    lab.run(declared)
+    assert (warned(lab, declared), numbers(lab)) == ([], [0, 1, 2, 3, 4, 5, 6])

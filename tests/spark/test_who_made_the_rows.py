@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import BatchFailedError, DeclarationError, RefusedError
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, ids, rows, write_files
 from tests.spark.power_cuts import Cut, killed, let_leases_run_out
@@ -83,6 +83,25 @@ def test_edited_and_killed_twice(lab: Lab, *, goes_back: bool, is_gone: bool) ->
         read_remedy(refused.value, "READ_OTHERWISE", "set it back, run the stream once")
     (batch,) = lab.run(declared("small_once")).batches
     assert (batch.batch_id, batch.changed) == (1, ())
+    arrive(lab, 2, 250, 3, 2)
+    lab.run(declared("once"))
+    assert ids(lab.table("out")) == [1, 2, 3, 250]
+
+
+def test_rows_that_come_while_a_run_begins(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a driver that wakes up just then: the run with the edited code does not count as who made them."""
+    arrive(lab, 0, 1)
+    lab.run(declared("once"))
+    arrive(lab, 1, 2, 250)
+    die(lab, "once", BEHIND, is_gone=False)
+    with monkeypatch.context() as patch:
+        # As it was when that was looked at.
+        patch.setattr("sluice.planning.survey.sink_has_newest", lambda _: False)
+        with pytest.raises(BatchFailedError, match="written by the driver of a try before, which had stood still"):
+            lab.run(declared("small_once"))
+    with pytest.raises(RefusedError, match="would be read by another transform"):
+        lab.run(declared("small_once"))
+    lab.run(declared("once"))
     arrive(lab, 2, 250, 3, 2)
     lab.run(declared("once"))
     assert ids(lab.table("out")) == [1, 2, 3, 250]

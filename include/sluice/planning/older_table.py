@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sluice.errors import Problem
 from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation
@@ -65,8 +67,7 @@ def older_table(
         # A home from before that was noted, or a checkpoint that was restored alone: all depends on the table.
         return _expired(state, committed) if state.last_batch is None else None
     if state.holds(written.batch_id):
-        is_later = state.version is not None and state.version > written.version
-        return table.taken_back_since(written.version, storage=storage) if is_later else None
+        return _taken_back(table, state, record, committed, written=written, storage=storage)
     # A version that is not there yet can't have been forgotten.
     if state.version is None or state.version >= written.version:
         if state.forgetful is not None:
@@ -82,6 +83,24 @@ def older_table(
         remedy="restore the table as it was, or declare the sink where that one is; or a new stream with a sink of its"
         " own",
     )
+
+
+def _taken_back(
+    table: Sink, state: SinkState, record: Generation, committed: int, *, written: WrittenBatch, storage: Storage
+) -> Problem | None:
+    """That somebody has taken back the version with the newest batch, which the table says that it has.
+
+    Blocking while Spark has not committed that batch: it would be passed over as done.
+    """
+    newest, version = state.last_batch, written.version
+    if newest is not None and newest > written.batch_id:
+        outcome = table.outcome(record.query_id, newest, storage=storage)
+        version = outcome.version if outcome is not None and outcome.version is not None else version
+    if state.version is None or state.version <= version:
+        return None
+    problem = table.taken_back_since(version, storage=storage)
+    is_pending = newest is not None and newest > committed
+    return replace(problem, is_blocking=True) if problem is not None and is_pending else problem
 
 
 def older_quarantine(stream: Stream, record: Generation, committed: int | None, *, storage: Storage) -> Problem | None:

@@ -104,7 +104,8 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         return _drain_blindly(seen, replace(blank, strategy="drain"), undecided)
     batches = [*_uncommitted(seen), *_data(seen, limits.max_batches, now)]
     if not batches and _may_hold_back(seen) and not is_measured(seen.checkpoint, seen.watermarks):
-        return replace(blank, verdict="run", reason=_UNMEASURED.format(seen.checkpoint.committed_id))
+        reason = _UNMEASURED.format(seen.checkpoint.committed_id)
+        return replace(blank, verdict="run", strategy=strategy, reason=reason)
     if not batches and _is_no_data_due(seen, now):
         batches = [_no_data(seen, now)]
     verdict: Verdict = "resume" if seen.checkpoint.is_pending else "run" if batches else "skip"

@@ -37,7 +37,7 @@ from sluice.running.planned_files import PlannedFiles, changed_at_work, check_un
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
-from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile
+from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile, written_meanwhile
 from sluice.running.woken_drivers import begin_beside, check_own_state
 from sluice.runs.lease import Lease, LeaseFile
 from sluice.runs.record import BatchRecord
@@ -219,6 +219,8 @@ class BatchRunner:
         was_decided = is_decided(self._home, self._generation.generation, batch.batch_id)
         if batch.kind == "uncommitted":
             check_uncommitted(self._state, storage=self._storage)
+            if (was_in_sink or was_decided) and self._known.is_anothers(batch.batch_id):
+                raise written_meanwhile(batch.batch_id, self._state.location)
             begin_beside(batch.batch_id, self._known, self._standing)
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, was_decided=was_decided)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -14,6 +14,7 @@ from sluice.home import Generation, StreamHome
 from sluice.planning.survey import Survey
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink, SinkState
+from sluice.spark.fingerprints import read_by
 from sluice.storage import Storage
 
 
@@ -23,6 +24,8 @@ class KnownGeneration:
 
     generation: Generation
     home: StreamHome
+    planned_with: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By the pending batch, where its rows did not count when that was looked at, what it was planned with."""
     _writing: Lock = field(default_factory=Lock)
 
     def keep(self, changed: Callable[[Generation], Generation]) -> None:
@@ -37,6 +40,21 @@ class KnownGeneration:
             if found != self.generation:
                 self.home.keep_generation(found)
                 self.generation = found
+
+    def is_anothers(self, batch_id: int) -> bool:
+        """Whether a batch whose rows count by now, and did not before, was planned with something else than now.
+
+        Then it is noted as made by that: another driver has woken up and written it.
+
+        Raises:
+            LeaseLostError: Another run has taken over.
+            StorageError: It could not be written.
+        """
+        then = self.planned_with.get(batch_id)
+        if not then or not read_by(then, self.generation.newest_declared, with_tables=True):
+            return False
+        self.keep(lambda known: known.beginning(batch_id, then))
+        return True
 
     def keep_first(self, sink: Sink, batch_id: int) -> None:
         """Note which table a first batch went into, as soon as it is there: before Spark says that the batch is done.
@@ -79,12 +97,16 @@ def _with_written(known: Generation, sink: Sink, state: SinkState, newest: int, 
     changes: dict[str, Any] = {}
     if known.sink_identity is None and state.last_batch is not None:
         changes["sink_identity"] = state.identity
-    written = _newer(known.written, state, newest)
+    main = sink.main if isinstance(sink, SeveralSinks) else sink
+    written = _newer(known, main, known.written, state, newest=newest, storage=storage)
     if written is not None:
         changes["written"] = written
     if isinstance(sink, SeveralSinks):
         states = sink.table_states(known.query_id, storage=storage)
-        found = {name: _newer(known.written_parts.get(name), there, newest) for name, there in states.items()}
+        found = {
+            name: _newer(known, sink.parts[name], known.written_parts.get(name), there, newest=newest, storage=storage)
+            for name, there in states.items()
+        }
         newer = {
             name: msgspec.structs.replace(part, identity=states[name].identity)
             for name, part in found.items()
@@ -94,9 +116,14 @@ def _with_written(known: Generation, sink: Sink, state: SinkState, newest: int, 
     return msgspec.structs.replace(known, **changes)
 
 
-def _newer(written: WrittenBatch | None, state: SinkState, newest: int) -> WrittenBatch | None:
+def _newer(
+    known: Generation, table: Sink, written: WrittenBatch | None, state: SinkState, *, newest: int, storage: Storage
+) -> WrittenBatch | None:
     """The newest batch of a table, where that is newer than what is noted, and not beyond a batch."""
     last = state.last_batch
     if last is None or state.version is None or last > newest or (written is not None and written.batch_id >= last):
         return None
-    return WrittenBatch(last, state.version)
+    outcome = table.outcome(known.query_id, last, storage=storage)
+    # Its own version: what others have done since, such as taking it back, is theirs.
+    own = outcome.version if outcome is not None and outcome.version is not None else state.version
+    return WrittenBatch(last, own)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.reader import CheckpointState
-from sluice.checkpoint.state_store import clear_state_of
+from sluice.checkpoint.state_store import clear_state_of, has_state
 from sluice.checkpoint.writer import rewrite_planned_batch
 from sluice.errors import BatchFailedError
 from sluice.locations import join
@@ -65,8 +65,8 @@ def pinned_anew(
     if planned is None or planned.version != 1 or planned.is_epoch:
         return checkpoint
     pinned = pinned_conf(query.frame.sparkSession)
-    if SHUFFLE_PARTITIONS not in conf:
-        # Chosen by what the batch reads, when that was planned.
+    if SHUFFLE_PARTITIONS not in conf or has_state(checkpoint.location, storage=storage):
+        # Chosen by what the batch reads, when that was planned; and of state that a try has left, Spark keeps the form.
         pinned.pop(SHUFFLE_PARTITIONS)
     changed = replace(planned, conf={**planned.conf, **pinned})
     if changed == planned:
@@ -83,6 +83,16 @@ def check_uncommitted(checkpoint: CheckpointState, *, storage: Storage) -> None:
     """
     if has_gone_on(checkpoint, storage=storage):
         raise committed_meanwhile(checkpoint.planned_id, checkpoint.location)
+
+
+def written_meanwhile(batch_id: int, checkpoint: str) -> BatchFailedError:
+    """What to raise where another driver, with what was declared then, has written a batch's rows."""
+    return BatchFailedError(
+        f"the rows of batch {batch_id} were written by the driver of a try before, which had stood still, while this"
+        " run began, and something else was declared for it",
+        where=checkpoint,
+        remedy="the next try goes on with the batch as that one did, or says what has changed",
+    )
 
 
 def committed_meanwhile(batch_id: int | None, checkpoint: str) -> BatchFailedError:

@@ -325,7 +325,7 @@ class _Run:
         generation = as_in_sink(generation, seen, storage=home.storage)
         self.generation = generation.begun_by(self.record.run_id, seen.checkpoint.committed_id)
         self._keep_generation()
-        self.known = KnownGeneration(self.generation, home)
+        self.known = KnownGeneration(self.generation, home, {} if rows_count(seen) else self.planned_with)
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))
         if self.audit is not None:

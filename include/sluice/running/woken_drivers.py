@@ -8,7 +8,8 @@ driver that wakes up looks at its lease before whatever it writes itself; what S
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +29,7 @@ _MOST_LEASES = 100
 _WAKING_SECONDS = 2.0
 """How long a driver that has woken may take to renew its lease: it looks at it every second while Spark is at work."""
 _LOOK_SECONDS = 0.1
+_Found = TypeVar("_Found")
 
 
 def may_have_state(checkpoint: CheckpointState) -> bool:
@@ -111,18 +113,24 @@ def take_back_unproven(home: StreamHome, number: int, lease: Lease) -> None:
         return
     checkpoint = home.checkpoint_location(number)
     commits = list_log(join(checkpoint, "commits"), storage=home.storage)
+    leases = known.unproven.leases
     is_newest = commits is None or commits.latest is None or commits.latest <= known.unproven.batch_id
-    if is_newest and renewed_since(home.storage, lease.folder, known.unproven.leases):
+    if is_newest and _seen_to(lambda: renewed_since(home.storage, lease.folder, leases)):
         _take_back(known.unproven.batch_id, checkpoint, home.storage)
     home.keep_generation(msgspec.structs.replace(known, unproven=None))
 
 
 def _woken(lease: Lease, standing: Mapping[int, LeaseFile], storage: Storage) -> list[str]:
-    """The runs whose drivers have renewed their leases; whoever has just woken gets the time for it."""
+    """The runs whose drivers have renewed their leases."""
+    return _seen_to(lambda: woken(storage, lease.folder, standing))
+
+
+def _seen_to(look: Callable[[], _Found]) -> _Found:
+    """What a look at the leases finds; whoever has just woken gets the time to renew its own."""
     deadline = time.monotonic() + _WAKING_SECONDS
-    while not (run_ids := woken(storage, lease.folder, standing)) and time.monotonic() < deadline:
+    while not (found := look()) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    return run_ids
+    return found
 
 
 def _take_back(batch_id: int, checkpoint: str, storage: Storage) -> None:

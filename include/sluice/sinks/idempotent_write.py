@@ -25,7 +25,9 @@ def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
 
     - Each table keeps this for itself: a function may write into several, one after the other.
     - A table takes one write of a batch. A second one would be passed over as well: unite the two first.
-    - Another query, or the same stream after a `refresh`, has another id: its batches are new to the table.
+    - Another query, or the same stream under another name, has another id: its batches are new to the table.
+    - A checkpoint that was restored from a backup, without the tables, plans batches whose ids they have: their rows
+      are passed over. Nothing notices that, for no table is this stream's sink: restore both.
     - The mode is `append`, unless the caller says otherwise; `merge` takes no writer, and is not helped by this.
 
     Args:
