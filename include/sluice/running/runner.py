@@ -378,7 +378,8 @@ class _Run:
         """Record each batch once it is committed."""
         query, preparation, home = self.query, self.preparation, self.preparation.home
         reads_more = any(source.counts_more_rows for source in query.stream.sources.values())
-        promised = {batch.batch_id: batch.rows for batch in self.plan.batches}
+        planned = self.plan.batches if self.plan.strategy == "exact" else ()
+        promised = {batch.batch_id: batch.rows for batch in planned}
         for batch in batches:
             rows = promised.get(batch.batch_id)
             told = with_history(batch, self.decided, self.planned_with, self.generation, preparation)
