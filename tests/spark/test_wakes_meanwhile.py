@@ -286,7 +286,7 @@ def test_who_took_over_dies_before_it_knows(beside: Beside, monkeypatch: pytest.
             case "before it looks":
                 patch.setattr(batches, "check_own_state", die)
             case "as it looks":
-                patch.setattr(woken_drivers, "woken", fail)
+                patch.setattr(woken_drivers, "renewed_since", fail)
             case "before the commit is gone":
                 patch.setattr(Storage, "delete", deleting)
             case _:

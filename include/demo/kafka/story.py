@@ -16,20 +16,10 @@ from demo.kafka.drivers import Drivers
 from demo.kafka.events import DEPARTURES, FIRST_DAY, LANDINGS, Event, Sender, flight_events
 from demo.kafka.topics import Topics
 from demo.killing import kill_in_mid_batch
-from demo.standalone import REPOSITORY
+from demo.project_file import write_project
 from sluice.project import find_project
 from sluice.runs.record import RunRecord, RunRecords, describe_batch
 
-_PROJECT = f"""\
-[project]
-name = "flight-events"
-home = "sluice"
-streams = ["{Path(__file__).parent / "streams"}"]
-path = ["{REPOSITORY}"]
-
-[spark]
-master = "local[2]"
-"""
 _STREAMS = ("flights", "aircraft")
 _KILL_WITHIN_SECONDS = 120
 _FEW = 3
@@ -48,7 +38,7 @@ class Story:
 
     def __init__(self, kafka: Topics, work: Path, drivers: Drivers, *, days: int, say: Callable[[str], None]) -> None:
         self._kafka, self._work, self._drivers, self._say = kafka, work, drivers, say
-        (work / "sluice.toml").write_text(_PROJECT)
+        write_project(work, "flight-events", Path(__file__).parent / "streams")
         self._events = flight_events(days)
         self._end = FIRST_DAY + timedelta(days=days)
         self._partitions = {DEPARTURES: 2, LANDINGS: 2}

@@ -5,26 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from demo.landing import land_days
+from demo.project_file import write_project
 from demo.standalone import REPOSITORY
 
 DAYS = 3
-_PROJECT = f"""\
-[project]
-name = "operators"
-home = "sluice"
-streams = ["{Path(__file__).parent / "streams"}"]
-path = ["{REPOSITORY}"]
-
-[spark]
-master = "local[2]"
-"""
 
 
 def make_project(folder: Path) -> None:
     """Write the project's file, and let the first days of the year arrive; what is there stays."""
     landing = folder / "data" / "landing"
     land_days(landing / "flights", landing / "weather", DAYS)
-    (folder / "sluice.toml").write_text(_PROJECT, "utf-8")
+    write_project(folder, "operators", Path(__file__).parent / "streams")
 
 
 def main() -> None:

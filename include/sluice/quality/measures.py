@@ -25,9 +25,9 @@ Reading = Literal["integer", "double", "decimal", "date", "timestamp", "timestam
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG = 2**63
 _DIGITS = 80
+"""More than sums of Spark's decimals have."""
 _MOST_SHOWN = 500
 """How many letters of a sampled value are kept."""
-"""More than sums of Spark's decimals have."""
 
 
 @dataclass(frozen=True)

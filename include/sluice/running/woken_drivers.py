@@ -8,8 +8,8 @@ driver that wakes up looks at its lease before whatever it writes itself; what S
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -21,7 +21,7 @@ from sluice.generation_notes import Unproven
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.running.known_generation import KnownGeneration
-from sluice.runs.lease import Lease, LeaseFile, renewed_since, standing_leases, woken
+from sluice.runs.lease import Lease, LeaseFile, renewed_since, standing_leases
 from sluice.storage import Storage
 
 _MOST_LEASES = 100
@@ -29,7 +29,6 @@ _MOST_LEASES = 100
 _WAKING_SECONDS = 2.0
 """How long a driver that has woken may take to renew its lease: it looks at it every second while Spark is at work."""
 _LOOK_SECONDS = 0.1
-_Found = TypeVar("_Found")
 
 
 def may_have_state(checkpoint: CheckpointState) -> bool:
@@ -55,8 +54,8 @@ def begin_beside(batch_id: int, known: KnownGeneration, standing: Mapping[int, L
         StorageError: It could not be written.
     """
     if standing:
-        leases = {token: lease.expires_at for token, lease in standing.items()}
-        known.keep(lambda found: msgspec.structs.replace(found, unproven=Unproven(batch_id, leases)))
+        unproven = Unproven(batch_id, _renewed_until(standing))
+        known.keep(lambda found: msgspec.structs.replace(found, unproven=unproven))
 
 
 def check_own_state(batch_id: int, known: KnownGeneration, lease: Lease, standing: Mapping[int, LeaseFile]) -> None:
@@ -81,12 +80,12 @@ def check_own_state(batch_id: int, known: KnownGeneration, lease: Lease, standin
         return
     storage, number = known.home.storage, known.generation.generation
     checkpoint = known.home.checkpoint_location(number)
-    if has_state(checkpoint, storage=storage) and (run_ids := _woken(lease, standing, storage)):
+    if has_state(checkpoint, storage=storage) and (tokens := _woken(lease, _renewed_until(standing), storage)):
         lease.check()
         _take_back(batch_id, checkpoint, storage)
         raise BatchFailedError(
-            f"the driver of run {run_ids[0]}, which had stood still, woke up while its batch {batch_id} was done again,"
-            " and may have written some of the state",
+            f"the driver of run {standing[tokens[0]].run_id}, which had stood still, woke up while its batch {batch_id}"
+            " was done again, and may have written some of the state",
             where=checkpoint,
             remedy="the state and the commit are taken back, the sink has the rows: the next try computes the state"
             " anew",
@@ -113,24 +112,22 @@ def take_back_unproven(home: StreamHome, number: int, lease: Lease) -> None:
         return
     checkpoint = home.checkpoint_location(number)
     commits = list_log(join(checkpoint, "commits"), storage=home.storage)
-    leases = known.unproven.leases
     is_newest = commits is None or commits.latest is None or commits.latest <= known.unproven.batch_id
-    if is_newest and _seen_to(lambda: renewed_since(home.storage, lease.folder, leases)):
+    if is_newest and _woken(lease, known.unproven.leases, home.storage):
         _take_back(known.unproven.batch_id, checkpoint, home.storage)
     home.keep_generation(msgspec.structs.replace(known, unproven=None))
 
 
-def _woken(lease: Lease, standing: Mapping[int, LeaseFile], storage: Storage) -> list[str]:
-    """The runs whose drivers have renewed their leases."""
-    return _seen_to(lambda: woken(storage, lease.folder, standing))
+def _renewed_until(standing: Mapping[int, LeaseFile]) -> dict[int, datetime]:
+    return {token: lease.expires_at for token, lease in standing.items()}
 
 
-def _seen_to(look: Callable[[], _Found]) -> _Found:
-    """What a look at the leases finds; whoever has just woken gets the time to renew its own."""
+def _woken(lease: Lease, leases: Mapping[int, datetime], storage: Storage) -> list[int]:
+    """The tokens of the drivers that have renewed their leases; whoever has just woken gets the time for it."""
     deadline = time.monotonic() + _WAKING_SECONDS
-    while not (found := look()) and time.monotonic() < deadline:
+    while not (tokens := renewed_since(storage, lease.folder, leases)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    return found
+    return tokens
 
 
 def _take_back(batch_id: int, checkpoint: str, storage: Storage) -> None:

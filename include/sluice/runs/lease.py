@@ -356,23 +356,8 @@ def standing_leases(storage: Storage, folder: str, *, but: int | None = None, si
     return found
 
 
-def woken(storage: Storage, folder: str, standing: Mapping[int, LeaseFile]) -> list[str]:
-    """The runs whose drivers stood still and have been at work since: who wakes up renews its lease first of all.
-
-    Args:
-        storage: Where leases are.
-        folder: Their folder.
-        standing: By token, the leases as they were.
-
-    Raises:
-        RefusedError: A lease is damaged.
-        StorageError: One can't be read.
-    """
-    return [lease.run_id for token, lease in standing.items() if _read(storage, _file(folder, token)) != lease]
-
-
-def renewed_since(storage: Storage, folder: str, leases: Mapping[int, datetime]) -> bool:
-    """Whether one of them is another one than it was, or is there no more.
+def renewed_since(storage: Storage, folder: str, leases: Mapping[int, datetime]) -> list[int]:
+    """The tokens of those that are other ones than they were, or are no more: who wakes up renews its lease at once.
 
     Args:
         storage: Where leases are.
@@ -383,11 +368,12 @@ def renewed_since(storage: Storage, folder: str, leases: Mapping[int, datetime])
         RefusedError: A lease is damaged.
         StorageError: One can't be read.
     """
-    now = {token: _read(storage, _file(folder, token)) for token in leases}
-    return any(
-        (lease := now[token]) is None or lease.is_given_up or lease.expires_at != until
-        for token, until in leases.items()
-    )
+    found = {token: _read(storage, _file(folder, token)) for token in leases}
+    return [
+        token
+        for token, lease in found.items()
+        if lease is None or lease.is_given_up or lease.expires_at != leases[token]
+    ]
 
 
 def newest_token(storage: Storage, folder: str) -> int | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sluice.delta_types import PARTS
 from sluice.errors import DeclarationError
+from sluice.exact_types import NOTHING
 from sluice.sinks.delta.implicit_casts import columns_of
 
 if TYPE_CHECKING:
@@ -18,12 +20,11 @@ if TYPE_CHECKING:
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 """What Delta takes in no column's name, unless it maps columns."""
-_NOT_KEPT = re.compile(r"void|interval\b.*|time(?:\(\d+\))?|geography\b.*|geometry\b.*")
-_UNTYPED = "void"
+_NOT_KEPT = re.compile(rf"{NOTHING}|interval\b.*|time(?:\(\d+\))?|geography\b.*|geometry\b.*")
 _COLLATIONS = "__COLLATIONS"
 _TYPE_CHECK = "spark.databricks.delta.schema.typeCheck.enabled"
 _MAPPING = "delta.columnMapping.mode"
-_DEFAULT_MAPPING = f"spark.databricks.{_MAPPING.replace('delta.', 'delta.properties.defaults.', 1)}"
+_DEFAULT_MAPPING = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
 def type_not_kept(column: Any) -> str | None:
@@ -32,31 +33,28 @@ def type_not_kept(column: Any) -> str | None:
     Args:
         column: A field, or a type, as Spark's JSON has it.
     """
-    if isinstance(column, str):
-        return column if _NOT_KEPT.fullmatch(column) else None
-    if not isinstance(column, Mapping):
-        return None
-    if collations := column.get("metadata", {}).get(_COLLATIONS):
-        return f"string with the collation {next(iter(collations.values()))}"
-    within = (
-        *column.get("fields", ()),
-        *(column.get(part) for part in ("type", "elementType", "keyType", "valueType")),
-    )
-    return next((found for part in within if (found := type_not_kept(part)) is not None), None)
+    return next((kind for part in _with_parts(column) if (kind := _kind_not_kept(part)) is not None), None)
 
 
 def name_not_taken(column: Any) -> str | None:
     """The first name of a column, or of a field in it, that Delta takes only where it maps columns; or None."""
-    if not isinstance(column, Mapping):
-        return None
-    name = column.get("name", "")
-    if _FORBIDDEN.search(name):
-        return str(name)
-    within = (
-        *column.get("fields", ()),
-        *(column.get(part) for part in ("type", "elementType", "keyType", "valueType")),
-    )
-    return next((found for part in within if (found := name_not_taken(part)) is not None), None)
+    names = (str(part.get("name", "")) for part in _with_parts(column) if isinstance(part, Mapping))
+    return next((name for name in names if _FORBIDDEN.search(name)), None)
+
+
+def _with_parts(column: Any) -> Iterator[Any]:
+    """A field, or a type, and all that is within it."""
+    yield column
+    if isinstance(column, Mapping):
+        for part in (*column.get("fields", ()), *(column[name] for name in ("type", *PARTS) if name in column)):
+            yield from _with_parts(part)
+
+
+def _kind_not_kept(part: Any) -> str | None:
+    if isinstance(part, str):
+        return part if _NOT_KEPT.fullmatch(part) else None
+    collations = part.get("metadata", {}).get(_COLLATIONS)
+    return f"string with the collation {next(iter(collations.values()))}" if collations else None
 
 
 def check_new(
@@ -80,7 +78,7 @@ def check_new(
     takes_names = {**conf, **properties}.keys() & {_MAPPING, _DEFAULT_MAPPING}
     for number, column in enumerate(columns, 1):
         kind = type_not_kept(column)
-        if kind == _UNTYPED:
+        if kind == NOTHING:
             raise DeclarationError(
                 f"column {number} of the result has no type, or something without one in it",
                 where=place,
