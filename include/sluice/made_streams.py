@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -51,9 +52,13 @@ class Makings:
         return tuple(making for making in self.made if id(making.stream) not in known)
 
     def declared(self, module: ModuleType) -> tuple[Stream, ...]:
-        """Of the streams that the module keeps, those that it declares: not a list that another module has made."""
-        made, names = {id(making.stream) for making in self.made}, set(map(id, vars(module).values()))
-        return tuple(stream for stream in kept_streams(module) if id(stream) in made | names)
+        """Of the streams that the module keeps, those that it declares: not what it finds in a list of another one."""
+        kept, names = kept_streams(module), {id(value) for value in vars(module).values()}
+        if all(id(stream) in names for stream in kept):
+            return kept
+        own = {id(stream) for stream in kept_streams(module, without=_of_others(module))}
+        own |= {id(making.stream) for making in self.made}
+        return tuple(stream for stream in kept if id(stream) in own)
 
     def _notice(self, stream: Stream) -> None:
         frame, model = inspect.currentframe(), None
@@ -75,10 +80,22 @@ class Makings:
             self.made.append(Lost(stream, f"{self.file}:{line or frame.f_lineno}"))
 
 
-def kept_streams(module: ModuleType) -> tuple[Stream, ...]:
-    """The streams that a module has at its top level: by names, or in lists, tuples, sets and dicts; each once."""
+def _of_others(module: ModuleType) -> set[int]:
+    """The ids of what a module has by a name, and other modules have by one, too."""
+    values = {id(value) for name, value in vars(module).items() if not _is_of_python(name)}
+    others = (vars(other) for other in [*sys.modules.values()] if other is not module and hasattr(other, "__dict__"))
+    return {one for names in others for one in map(id, [*names.values()]) if one in values}
+
+
+def kept_streams(module: ModuleType, *, without: Collection[int] = ()) -> tuple[Stream, ...]:
+    """The streams that a module has at its top level: by names, or in lists, tuples, sets and dicts; each once.
+
+    Args:
+        module: The module.
+        without: The ids of lists and such that are left out.
+    """
     found: dict[int, Stream] = {}
-    seen: set[int] = set()
+    seen: set[int] = set(without)
     waiting: list[object] = [value for name, value in reversed(vars(module).items()) if not _is_of_python(name)]
     while waiting:
         value = waiting.pop()

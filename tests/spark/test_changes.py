@@ -181,6 +181,28 @@ def test_deletes_that_are_gone(lab: Lab) -> None:
     assert held(lab) == [("b", 1, "b")]
 
 
+def test_deletes_that_were_taken_back(lab: Lab) -> None:
+    """By a `RESTORE` of their table: a late change of a deleted key would bring it back."""
+    stream = declared(1)
+    arrive(lab, 0, [("z", 1, "z", False), ("z", 2, None, True)])
+    lab.run(stream)
+    arrive(lab, 1, [("a", 9, None, True), ("b", 1, "b", False)])
+    lab.run(stream)
+    deletes = DeltaTable(str(lab.root / "out_tombstones"))
+    newest = deletes.version()
+    deletes.restore(newest - 2)
+    forget_tables(lab.spark)
+    arrive(lab, 2, [("a", 3, "late, older than its delete", False)])
+    with pytest.raises(RefusedError, match="were taken back") as refused:
+        lab.run(stream)
+    assert refused.value.finding.code == "TOMBSTONES_GONE"
+    deletes = DeltaTable(str(lab.root / "out_tombstones"))
+    deletes.restore(newest)
+    forget_tables(lab.spark)
+    lab.run(stream)
+    assert held(lab) == [("b", 1, "b")]
+
+
 def named(feed: DataFrame) -> DataFrame:
     return feed.withColumn("v", F.col("op"))
 

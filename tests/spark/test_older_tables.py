@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sluice import Stream, sinks
 from sluice.errors import RefusedError
@@ -203,3 +206,88 @@ def test_a_batch_that_was_taken_back_before_it_was_noted(lab: Lab, killed_at: st
     arrive(lab, 6)
     lab.run(declared)
     assert (warned(lab, declared), numbers(lab)) == ([], [0, 1, 2, 3, 4, 5, 6])
+
+
+def taken_forward(lab: Lab, declared: Stream, table: str = "out") -> None:
+    """Refused while the version is taken back; the version is shown again, and a run goes on."""
+    version = DeltaTable(str(lab.root / table)).version()
+    DeltaTable(str(lab.root / table)).restore(version - 1)
+    forget_tables(lab.spark)
+    with pytest.raises(RefusedError, match="taken the table back") as refused:
+        lab.run(declared)
+    assert refused.value.finding.code == "SINK_RESTORED"
+    DeltaTable(str(lab.root / table)).restore(version)
+    forget_tables(lab.spark)
+    lab.run(declared)
+
+
+def test_a_first_batch_that_was_taken_back(lab: Lab) -> None:
+    """Into a table that was there before."""
+    day = pa.array([date(2026, 1, 2)], pa.date32())
+    write_deltalake(
+        str(lab.root / "out"), pa.table({"n": pa.array([100], pa.int64()), "day": day}), partition_by=["day"]
+    )
+    declared = stream(quality=None)
+    arrive(lab, 0, 1)
+    killed(lab, declared, Cut("commit out", moment="after"))
+    let_leases_run_out(lab.root / "home")
+    taken_forward(lab, declared)
+    assert numbers(lab) == [0, 1, 100]
+
+
+def test_a_first_row_of_a_quarantine_that_was_taken_back(lab: Lab) -> None:
+    """The batch is decided, and the sink has not got its part yet."""
+    allow(lab, 10)
+    declared = stream()
+    arrive(lab, 0)
+    lab.run(declared)
+    arrive(lab, 1, 20)
+    killed(lab, declared, Cut("commit out_quarantine", moment="after"))
+    let_leases_run_out(lab.root / "home")
+    taken_forward(lab, declared, "out_quarantine")
+    assert (numbers(lab), numbers(lab, "out_quarantine")) == ([0, 1], [20])
+
+
+def counted(landing: DataFrame) -> DataFrame:
+    return landing.groupBy("day").agg(F.count("*").alias("n"))
+
+
+def test_a_whole_table_that_was_taken_back(lab: Lab) -> None:
+    """In mode `complete` the next batch would bring the rows back, and none may come for long."""
+    declared = replace(
+        stream(quality=None), transform=f"{__name__}:counted", output_mode="complete", interval_column=None
+    )
+    arrive(lab, 0, 1)
+    lab.run(declared)
+    arrive(lab, 2)
+    killed(lab, declared, Cut("Spark's stream", moment="after"))
+    let_leases_run_out(lab.root / "home")
+    taken_forward(lab, declared)
+    assert numbers(lab) == [3]
+
+
+def test_a_batch_that_was_taken_back_before_others_wrote(lab: Lab) -> None:
+    """To take the version forward would take their rows: the run goes on and says which rows to append, from where."""
+    declared = begin(lab)
+    lab.run(declared)
+    arrive(lab, 5)
+    killed(lab, declared, Cut("commit out", moment="after"))
+    let_leases_run_out(lab.root / "home")
+    table = DeltaTable(str(lab.root / "out"))
+    table.update_incremental()
+    newest = table.version()
+    table.restore(newest - 1)
+    day = pa.array([date(2026, 1, 2)], pa.date32())
+    for number in (50, 51):
+        write_deltalake(
+            str(lab.root / "out"), pa.table({"n": pa.array([number], pa.int64()), "day": day}), mode="append"
+        )
+    forget_tables(lab.spark)
+    (warning,) = (found for found in lab.plan(declared).warnings if found.code == "SINK_RESTORED")
+    assert f"append the rows again that version {newest} has (`VERSION AS OF {newest}`)" in warning.remedy
+    assert lab.run(declared).status == "succeeded"
+    assert any("SINK_RESTORED" in str(found) for found in lab.records(declared)[-1]["plan"]["warnings"])
+    path = lab.root / "out"
+    had, has = (f"SELECT * FROM delta.`{path}`{at}" for at in (f" VERSION AS OF {newest}", ""))
+    lab.spark.sql(f"INSERT INTO delta.`{path}` {had} EXCEPT {has}")
+    assert numbers(lab) == [0, 1, 2, 3, 4, 5, 50, 51]

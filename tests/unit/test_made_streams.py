@@ -75,6 +75,38 @@ def test_a_table_of_another_module(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (sorted(found.streams), found.errors()) == (["a", "b"], [])
 
 
+HELPER = (
+    HEAD
+    + """
+import functools
+kept = functools.lru_cache(made)
+STREAMS = []
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import concurrent.futures as f\nwith f.ThreadPoolExecutor(2) as pool:\n    streams = [*pool.map(kept, 'ab')]",
+        "streams = [kept(name) for name in 'ab']",
+        "exec(\"streams = [kept(name) for name in 'ab']\")",
+        "from kept_helper import STREAMS\nSTREAMS += [made('a'), made('b')]",
+        "import kept_helper\nstreams = {'a': kept_helper.kept('a')}\nb = kept('b')",
+    ],
+)
+def test_streams_that_nobody_sees_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """By threads, by another file before, or a version of this one that was imported first: what it keeps counts."""
+    put(tmp_path / "kept_helper.py", HELPER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "kept_helper", raising=False)
+    text = "from kept_helper import kept, made\n" + text
+    for number in range(2):
+        found = make_project(tmp_path, a=text + "\n" * number).declarations()
+        assert (sorted(found.streams), found.errors()) == (["a", "b"], [])
+        monkeypatch.setattr("kept_helper.STREAMS", [])
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

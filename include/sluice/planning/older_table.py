@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sluice.errors import Problem
 from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation
@@ -45,8 +43,8 @@ def older_table(
 ) -> Problem | None:
     """What is to be said of a table that lacks a batch which was written into it; None where nothing is known of one.
 
-    Not blocking where the table may have forgotten that it has the batch, and where it says that it has it while its
-    rows were taken back.
+    Not blocking where the table may have forgotten that it has the batch, and where it says that it has one that counts
+    while its rows were taken back.
 
     Args:
         stream: The declaration.
@@ -60,14 +58,22 @@ def older_table(
     Raises:
         StorageError: The table can't be read right now.
     """
+    if record is None or not state.exists:
+        return None
+    behind = -1 if committed is None else committed
+    if state.last_batch is not None and state.last_batch > behind:
+        # Whatever is noted: that one would be passed over as done.
+        taken_back = _taken_back(table, state, record.query_id, None, storage=storage)
+        if taken_back is not None:
+            return taken_back
     # In mode `complete` the next batch writes all rows anew.
-    if committed is None or record is None or not state.exists or stream.output_mode == "complete":
+    if committed is None or stream.output_mode == "complete":
         return None
     if written is None or written.batch_id > committed:
         # A home from before that was noted, or a checkpoint that was restored alone: all depends on the table.
         return _expired(state, committed) if state.last_batch is None else None
     if state.holds(written.batch_id):
-        return _taken_back(table, state, record, committed, written=written, storage=storage)
+        return _taken_back(table, state, record.query_id, written, storage=storage)
     # A version that is not there yet can't have been forgotten.
     if state.version is None or state.version >= written.version:
         if state.forgetful is not None:
@@ -86,21 +92,24 @@ def older_table(
 
 
 def _taken_back(
-    table: Sink, state: SinkState, record: Generation, committed: int, *, written: WrittenBatch, storage: Storage
+    table: Sink, state: SinkState, query_id: str, written: WrittenBatch | None, *, storage: Storage
 ) -> Problem | None:
     """That somebody has taken back the version with the newest batch, which the table says that it has.
 
-    Blocking while Spark has not committed that batch: it would be passed over as done.
+    Args:
+        table: The table.
+        state: What it holds.
+        query_id: The query's.
+        written: The newest batch that is noted, where the newest one counts; None where that is pending.
+        storage: Where it is.
     """
-    newest, version = state.last_batch, written.version
-    if newest is not None and newest > written.batch_id:
-        outcome = table.outcome(record.query_id, newest, storage=storage)
+    newest, version = state.last_batch, written.version if written is not None else None
+    if newest is not None and (written is None or newest > written.batch_id):
+        outcome = table.outcome(query_id, newest, storage=storage)
         version = outcome.version if outcome is not None and outcome.version is not None else version
-    if state.version is None or state.version <= version:
+    if version is None or state.version is None or state.version <= version:
         return None
-    problem = table.taken_back_since(version, storage=storage)
-    is_pending = newest is not None and newest > committed
-    return replace(problem, is_blocking=True) if problem is not None and is_pending else problem
+    return table.taken_back_since(version, is_pending=written is None, storage=storage)
 
 
 def older_quarantine(stream: Stream, record: Generation, committed: int | None, *, storage: Storage) -> Problem | None:
@@ -116,10 +125,10 @@ def older_quarantine(stream: Stream, record: Generation, committed: int | None, 
         StorageError: The table can't be read right now.
     """
     table = stream.quarantine_table if stream.quality is not None else None
-    if record.quarantined is None or table is None:
+    if table is None:
         return None
     state = table.state(record.query_id, storage=storage)
-    if state.identity != record.quarantined.identity:
+    if record.quarantined is not None and state.identity != record.quarantined.identity:
         # Whoever deletes a quarantine, or moves it, gives up what it has, or releases it there.
         return None
     older = older_table(stream, table, state, record, committed, written=record.quarantined, storage=storage)

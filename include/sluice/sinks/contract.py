@@ -262,8 +262,13 @@ class Sink(ABC):
         """
         return iter(())
 
-    def taken_back_since(self, version: int, *, storage: Storage) -> Problem | None:
+    def taken_back_since(self, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
         """What is to be said of a sink of which somebody has taken back a version that it has had; None without one.
+
+        Args:
+            version: The version of a batch.
+            is_pending: Whether Spark has not committed that batch.
+            storage: Where the sink is.
 
         Raises:
             StorageError: It can't be read right now.

@@ -124,8 +124,10 @@ class ChangedDeltaSink(KeyedDeltaSink):
         if query_id is None or found.last_batch is None:
             return found
         noted = None if deletes is None else last_transaction(deletes, place, query_id, storage=storage)
+        known = None if noted is None else tombstones.taken_back(place, query_id, storage=storage)
         if noted is None or noted < found.last_batch:
             known = "are gone" if noted is None else f"are known up to batch {noted} only: it is an older copy"
+        if known is not None:
             raise RefusedError(
                 Problem(
                     code="TOMBSTONES_GONE",

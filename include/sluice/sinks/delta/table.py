@@ -91,8 +91,8 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
             return replace(found, last_batch=last)
         return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
 
-    def taken_back_since(self, version: int, *, storage: Storage) -> Problem | None:
-        return taken_back_since(self.path, version, storage=storage)
+    def taken_back_since(self, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
+        return taken_back_since(self.path, version, is_pending=is_pending, storage=storage)
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage

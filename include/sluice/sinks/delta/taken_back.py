@@ -11,15 +11,19 @@ from sluice.errors import Problem
 from sluice.storage import Storage
 
 _MOST_COMMITS = 100
-"""How many of a table's newest commits are read for it: others may write into it all the time."""
+"""How many of a table's newest commits are read for what counts already: others may write into it all the time."""
 
 
-def taken_back_since(location: str, version: int, *, storage: Storage) -> Problem | None:
+def taken_back_since(location: str, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
     """What is to be said of a table that shows an earlier version than one that it has had; None where it does not.
+
+    Blocking while the batch of the version is pending: it would be passed over as done. But not once others have
+    written: to take the table forward again would take their rows, and the stream is not to stand for good.
 
     Args:
         location: Where the table is.
         version: The version.
+        is_pending: Whether Spark has not committed the batch of that version.
         storage: Where to look.
 
     Raises:
@@ -30,7 +34,8 @@ def taken_back_since(location: str, version: int, *, storage: Storage) -> Proble
         return None
     shown: dict[int, int] = {}
     at, restored = version, version
-    for number in range(max(version, log.latest - _MOST_COMMITS) + 1, log.latest + 1):
+    first = version if is_pending else max(version, log.latest - _MOST_COMMITS)
+    for number in range(first + 1, log.latest + 1):
         restore = read_restore(location, number, storage=storage)
         if restore is not None:
             to, restored = restore.version, number
@@ -39,6 +44,7 @@ def taken_back_since(location: str, version: int, *, storage: Storage) -> Proble
         shown[number] = at
     if at >= version:
         return None
+    is_newest = restored == log.latest
     return Problem(
         code="SINK_RESTORED",
         file=commit_file(location, restored),
@@ -46,7 +52,13 @@ def taken_back_since(location: str, version: int, *, storage: Storage) -> Proble
         + (f" to version {at}" if at >= 0 else " to a time before")
         + f", and the stream has written version {version}",
         consequence="rows of batches that the stream has written are not in it, and it does not write them again",
-        remedy="if that was not meant, take the table forward again by `RESTORE` to the version before"
-        f" ({restored - 1}); or recompute the rows of the intervals by a backfill",
-        is_blocking=False,
+        remedy="if that was not meant, "
+        + (
+            f"take the table forward again by `RESTORE` to the version before ({restored - 1})"
+            if is_newest
+            else "append the rows again that version"
+            f" {version} has (`VERSION AS OF {version}`): others have written since, whose rows a `RESTORE` would take"
+        )
+        + "; or recompute the rows of the intervals by a backfill",
+        is_blocking=is_pending and is_newest,
     )

@@ -11,12 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import TRANSACTIONS_EXPIRE, find_table, last_transaction, load_table, spark_columns
+from sluice.delta_table import (
+    TRANSACTIONS_EXPIRE,
+    find_table,
+    last_transaction,
+    load_table,
+    open_log,
+    read_commit,
+    spark_columns,
+)
 from sluice.errors import DeclarationError, StorageError
 from sluice.locations import spark_location
 from sluice.sinks.contract import SinkBatch
 from sluice.sinks.delta import merge, sealing
 from sluice.sinks.delta.keys import check_widened
+from sluice.sinks.delta.taken_back import taken_back_since
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 
@@ -41,6 +50,22 @@ def check_own(table: DeltaTable, *, place: str) -> None:
             where=place,
             remedy="move it, or let the sink lie elsewhere",
         )
+
+
+def taken_back(location: str, query_id: str, *, storage: Storage) -> str | None:
+    """That somebody has taken the deletes back behind what a query has noted; None where nobody has.
+
+    Raises:
+        RefusedError: The log is damaged.
+        StorageError: It can't be read.
+    """
+    log = open_log(location, storage=storage)
+    for version in reversed(log.versions if log is not None else ()):
+        commit = None if log is None else read_commit(log, version, storage=storage)
+        if commit is not None and query_id in commit.transactions:
+            problem = taken_back_since(location, version, is_pending=False, storage=storage)
+            return None if problem is None else f"were taken back: {problem.cause}"
+    return None
 
 
 def begin(location: str, deletes: DataFrame) -> None:
