@@ -7,6 +7,7 @@ it does not have is not known, which is not zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 Amount = Mapping[str, int]
 """How many, by unit: each a plural of `UNITS`."""
@@ -14,6 +15,19 @@ UNITS = ("files", "offsets", "bytes", "rows")
 """In the order in which people are told of them."""
 OF_EVERYTHING = ("bytes", "rows")
 """Units that whatever arrives could be counted in: they sum up only where each part is known in them."""
+
+
+class Waiting(NamedTuple):
+    """What waits in one partition: its offsets from one to before another."""
+
+    read: int
+    """How far it is read: the offset of the record that comes next."""
+    end: int
+    """How far it reaches."""
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.read
 
 
 def known(**counts: int | None) -> Amount:

@@ -18,7 +18,7 @@ from anyio._backends._asyncio import WorkerThread
 from committed import commit
 from until import SOON, until
 
-from sluice.amounts import UNITS
+from sluice.amounts import UNITS, Waiting
 from sluice.monitoring.inspection import SourceLag
 from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.triggers import shared_poll
@@ -29,7 +29,7 @@ from tests.builders import NOW, NOW_MS, QUERY_ID, make_entry, make_source_log, o
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
-NOTHING = {**dict.fromkeys(UNITS, 0), "age_seconds": 0.0}
+NOTHING = {**dict.fromkeys(UNITS, 0), "offsets_per_partition": None, "age_seconds": 0.0}
 """What a `LagTrigger` tells of an empty backlog."""
 
 
@@ -63,7 +63,14 @@ class TestSerialize:
             BatchTrigger(stream="s", batch_id=3, since={"query_id": "q", "batch_id": 1}, project="/p"),
             WatermarkTrigger(stream="s", passed="2026-01-01", project=None),
             LagTrigger(
-                stream="s", max_files=1, max_offsets=4, max_bytes=2, max_rows=5, max_age_seconds=3.5, project="/p"
+                stream="s",
+                max_files=1,
+                max_offsets=4,
+                max_offsets_per_partition=6,
+                max_bytes=2,
+                max_rows=5,
+                max_age_seconds=3.5,
+                project="/p",
             ),
         ],
         ids=lambda trigger: type(trigger).__name__,
@@ -224,8 +231,18 @@ class TestLagTrigger:
 
         assert trigger.met({"a": SourceLag({unit: 6})}) is None
         met = trigger.met({"a": SourceLag({unit: 5})})
-        assert met == {**dict.fromkeys(UNITS), unit: 5, "age_seconds": 0.0}
+        assert met == {**dict.fromkeys(UNITS), unit: 5, "offsets_per_partition": None, "age_seconds": 0.0}
         assert {f"max_{unit}", "max_age"} <= signature(LagSensor).parameters.keys()
+
+    def test_a_limit_of_each_partition(self) -> None:
+        """Of the fullest one; where a source has none, it is within no such limit."""
+        partitions = {"t-0": Waiting(3, 5), "t-1": Waiting(0, 9)}
+        seen = {"told": SourceLag({"offsets": 11}, partitions=partitions), "landed": SourceLag({"files": 2})}
+
+        assert LagTrigger(stream="events", max_offsets_per_partition=8).met(seen) is None
+        met = LagTrigger(stream="events", max_offsets_per_partition=9).met(seen)
+        assert met is not None and met["offsets_per_partition"] == 9  # noqa: PT018 - for mypy
+        assert LagTrigger(stream="events", max_offsets_per_partition=9).met({"a": SourceLag({"files": 0})}) is None
 
     @pytest.mark.parametrize(
         ("limits", "is_met"),

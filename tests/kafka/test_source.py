@@ -14,6 +14,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from demo.kafka.broker import until
 from sluice import sources
+from sluice.amounts import Waiting
 from sluice.checkpoint.source_log import SourceLog
 from sluice.errors import DeclarationError, NotThereError, RefusedError, StorageError
 from sluice.interval import Interval
@@ -80,7 +81,9 @@ class TestAvailable:
         position = after(first, source)
         assert not look(source, position).steps
         kafka.send(topic, "e", partition=1)
-        (step,) = look(source, position).steps
+        found = look(source, position)
+        assert found.partitions == {f"{topic}-0": Waiting(3, 3), f"{topic}-1": Waiting(1, 2)}
+        (step,) = found.steps
         assert (read_offset(step.end, "")[Partition(topic, 1)], step.amount, step.added.start) == (
             2,
             {"offsets": 1},

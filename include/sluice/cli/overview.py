@@ -15,6 +15,9 @@ from sluice.cli.printing import cell, error_document, print_error, print_json, r
 from sluice.errors import DeclarationError, Problem
 from sluice.stream import Stream
 
+_MOST_PARTITIONS = 20
+"""How many of a source's partitions are printed."""
+
 
 def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     """List the project's streams; a declaration that can't be read hides no other."""
@@ -151,8 +154,24 @@ def lag(
     columns = (*_units(lags.values()), "oldest", "age_seconds", "held_back", "unreadable")
     rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
     print_table(f"Lag of {stream}", ("source", *columns), rows)
+    for name, found in lags.items():
+        _print_partitions(name, found["partitions"])
     for pending in {found["pending_batch"] for found in lags.values()} - {None}:
         print(f"batch {pending} is planned and not committed: what it takes is not counted above")
+
+
+def _print_partitions(source: str, partitions: Mapping[str, Mapping[str, int]]) -> None:
+    """Those in which something waits, most first."""
+    from sluice.cli.printing import print_table
+
+    waiting = sorted((found["offsets"], name) for name, found in partitions.items() if found["offsets"])[::-1]
+    if not waiting:
+        return
+    rows = [(name, *map(partitions[name].get, ("read", "end", "offsets"))) for _, name in waiting[:_MOST_PARTITIONS]]
+    print_table(f"Partitions of {source}", ("partition", "read up to", "reaches", "offsets"), rows)
+    left = len(waiting) - len(rows)
+    if left:
+        print(f"{left} more have fewer offsets each; `--json` has them all")
 
 
 def _units(lags: Collection[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from sluice.amounts import Amount, amount_json
+from sluice.amounts import Amount, Waiting, amount_json
 from sluice.checkpoint.offsets import decoded_offset
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import RefusedError, SluiceError
@@ -41,12 +42,18 @@ class SourceLag:
     """What no run takes, because it looks like something that was read, under another name."""
     pending_batch: int | None = None
     """The batch that is planned and not committed: what it takes is not counted, and may not be in the sink."""
+    partitions: Mapping[str, Waiting] = field(default_factory=dict)
+    """What waits in each partition, of a source that has them."""
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The lag with its age in seconds."""
         age = None if self.oldest_ms is None else max(0.0, now.timestamp() - self.oldest_ms / 1000)
         return {
             **amount_json(self.amount),
+            "partitions": {
+                name: {"read": one.read, "end": one.end, "offsets": one.offsets}
+                for name, one in self.partitions.items()
+            },
             "oldest": iso_millis(self.oldest_ms),
             "age_seconds": None if age is None else round(age, 3),
             "held_back": sum(self.set_aside.values()),
@@ -92,6 +99,7 @@ def source_lags(seen: Survey) -> dict[str, SourceLag]:
             found.oldest_ms,
             set_aside=found.set_aside,
             pending_batch=pending,
+            partitions=found.partitions,
         )
         for name, found in seen.available.items()
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from sluice.amounts import Amount, total
+from sluice.amounts import Amount, Waiting, total
 from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
 from sluice.datasets import Dataset, dataset_at
 from sluice.errors import DeclarationError, Problem
@@ -126,6 +126,8 @@ class Available:
     """What tells what was seen from something else, where it is known only now; see `MarkedSource.mark`."""
     set_aside: Amount = field(default_factory=dict)
     """What is left out because it looks like something that was read, under another name."""
+    partitions: Mapping[str, Waiting] = field(default_factory=dict)
+    """What waits below the bound in each partition, by its name; empty of a source that has none."""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ class LagSensor(StreamSensor):
     What waits is counted in the units in which `sluice lag` tells of it. Where a source does not tell in a unit, its
     limit is never kept; but files of some sources and offsets of others may each have a limit.
 
-    Returns `{"files", "offsets", "bytes", "rows", "age_seconds"}`; a unit that is not known is null.
+    Returns `{"files", "offsets", "bytes", "rows", "offsets_per_partition", "age_seconds"}`; what is not known is null.
 
     Args:
         max_files: The most files that may wait, of sources of files and Delta tables.
         max_offsets: The most offsets that may wait, of Kafka sources.
+        max_offsets_per_partition: The most offsets that may wait in any one partition.
         max_bytes: The most bytes that may wait.
         max_rows: The most rows that may wait.
         max_age: How long the oldest of it may have waited.
@@ -34,6 +35,7 @@ class LagSensor(StreamSensor):
         *,
         max_files: int | None = None,
         max_offsets: int | None = None,
+        max_offsets_per_partition: int | None = None,
         max_bytes: int | None = None,
         max_rows: int | None = None,
         max_age: timedelta | None = None,
@@ -42,6 +44,7 @@ class LagSensor(StreamSensor):
         super().__init__(**kwargs)
         self.max_files = max_files
         self.max_offsets = max_offsets
+        self.max_offsets_per_partition = max_offsets_per_partition
         self.max_bytes = max_bytes
         self.max_rows = max_rows
         self.max_age = max_age

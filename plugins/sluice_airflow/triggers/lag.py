@@ -14,8 +14,9 @@ from sluice_airflow.triggers.stream import StreamTrigger, follow_lag, look_at_la
 
 logger = logging.getLogger(__name__)
 
-LIMITS: Mapping[str, str] = {unit: f"max_{unit}" for unit in UNITS}
-"""By the unit that amounts are counted in, the argument that limits it."""
+_PER_PARTITION = "offsets_per_partition"
+LIMITS: Mapping[str, str] = {told: f"max_{told}" for told in (*UNITS, _PER_PARTITION)}
+"""By what is told of a backlog, in the units that amounts are counted in, the argument that limits it."""
 
 
 class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
@@ -25,6 +26,7 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         stream: The stream's name.
         max_files: The most files; None for no limit.
         max_offsets: The most offsets; None for no limit.
+        max_offsets_per_partition: The most offsets of any one partition; None for no limit.
         max_bytes: The most bytes; None for no limit.
         max_rows: The most rows; None for no limit.
         max_age_seconds: How long the oldest of it may have waited; None for no limit.
@@ -39,6 +41,7 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         stream: str,
         max_files: int | None = None,
         max_offsets: int | None = None,
+        max_offsets_per_partition: int | None = None,
         max_bytes: int | None = None,
         max_rows: int | None = None,
         max_age_seconds: float | None = None,
@@ -47,6 +50,7 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         super().__init__(stream=stream, project=project)
         self.max_files = max_files
         self.max_offsets = max_offsets
+        self.max_offsets_per_partition = max_offsets_per_partition
         self.max_bytes = max_bytes
         self.max_rows = max_rows
         self.max_age_seconds = max_age_seconds
@@ -64,9 +68,11 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         if any(lag.unreadable is not None or lag.pending_batch is not None for lag in seen.values()):
             return None
         now, limits = datetime.now(UTC), {unit: getattr(self, word) for unit, word in LIMITS.items()}
-        limited = {unit for unit, limit in limits.items() if limit is not None}
+        limited = {unit for unit in UNITS if limits[unit] is not None}
         amounts = [_with_zeros(lag.amount, limited) for lag in seen.values()]
         backlog: dict[str, float | None] = {unit: count_in(amounts, unit) for unit in UNITS}
+        partitions = [one.offsets for lag in seen.values() for one in lag.partitions.values()]
+        backlog[_PER_PARTITION] = max(partitions, default=None)
         backlog["age_seconds"] = max((lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()), default=0.0)
         for name, limit in [*limits.items(), ("age_seconds", self.max_age_seconds)]:
             if limit is None:

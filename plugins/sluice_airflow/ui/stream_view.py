@@ -36,6 +36,16 @@ from sluice_airflow.ui.streams_view import StreamRow
 
 
 @dataclass(frozen=True)
+class PartitionRow:
+    """One partition of a source."""
+
+    name: str
+    read: str
+    reaches: str
+    waiting: str
+
+
+@dataclass(frozen=True)
 class SourceRow:
     """One source of a stream: how far it is read, and what waits."""
 
@@ -51,6 +61,7 @@ class SourceRow:
     waiting: str
     oldest: str
     unreadable: str
+    partitions: tuple[PartitionRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,6 +205,10 @@ def _source_row(stream: Stream, name: str, next_run: NextRun | None, now: dateti
         waiting=describe_amount(lag.amount) if lag and not lag.unreadable else wording.NONE,
         oldest=describe_waiting([lag], now) if lag else "",
         unreadable=(lag.unreadable or "") if lag else "",
+        partitions=tuple(
+            PartitionRow(partition, f"{one.read:,}", f"{one.end:,}", f"{one.offsets:,}")
+            for partition, one in (lag.partitions if lag else {}).items()
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.amounts import Waiting
 from sluice.errors import Problem
 from sluice.home import Checked, Generation, SourceLine
 from sluice.interval import Interval
@@ -44,7 +45,7 @@ from sluice_airflow.ui.quality_view import newest_report, report_on
 from sluice_airflow.ui.reading import LeaseOwner, LoggedBatch, RunFile
 from sluice_airflow.ui.rows import run_line
 from sluice_airflow.ui.run_view import RunPage, run_page
-from sluice_airflow.ui.stream_view import StreamPage, stream_page
+from sluice_airflow.ui.stream_view import PartitionRow, StreamPage, stream_page
 from sluice_airflow.ui.streams_view import StreamRow, StreamsPage, is_found, part_of, stream_row, streams_page
 from tests.builders import NOW, NOW_MS, QUERY_ID, make_stream
 from tests.unit.runs.test_record import make_record
@@ -305,6 +306,12 @@ def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
 
     assert (waiting.lag, waiting.lag_remark) == ("unknown", "permission denied")
     assert nothing.lag == "nothing"
+
+
+def test_the_partitions_of_a_source() -> None:
+    lags = {"visits": SourceLag({"offsets": 1204}, partitions={"t-0": Waiting(3, 1207), "t-1": Waiting(5, 5)})}
+    (source,) = make_page(next_run=make_next_run(lags=lags)).sources
+    assert source.partitions == (PartitionRow("t-0", "3", "1,207", "1,204"), PartitionRow("t-1", "5", "5", "0"))
 
 
 def test_files_that_are_set_aside_are_told_beside_what_waits() -> None:

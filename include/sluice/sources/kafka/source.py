@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from sluice.amounts import known
+from sluice.amounts import Waiting, known
 from sluice.checkpoint.source_log import LogAddition
 from sluice.datasets import Dataset
 from sluice.errors import DeclarationError, NotThereError, Problem, RefusedError
@@ -138,6 +138,7 @@ class KafkaSource(ExpiringSource):
             problems=tuple(problems),
             later=known(offsets=sum(edges.next[one] - reaches[one] for one in partitions)),
             mark=marked(topics),
+            partitions={str(one): Waiting(begins[one], reaches[one]) for one in sorted(partitions)},
         )
 
     def check_inputs(
@@ -287,9 +288,7 @@ class KafkaSource(ExpiringSource):
         Raises:
             RefusedError: Its offset is none of this source's.
         """
-        if position.offset is not None:
-            return read_offset(position.offset, self.location)
-        return None
+        return None if position.offset is None else read_offset(position.offset, self.location)
 
     def _look(
         self, position: Position, read: Offsets, known: set[str] | None = None
