@@ -153,17 +153,23 @@ def check_pattern(pattern: object, what: str, place: str) -> None:
         )
 
 
-def check_reference(reference: object, what: str, place: str) -> None:
-    """Refuse what does not name a function as `module:function`.
+def check_reference(reference: object, what: str, place: str, *, form: str = "module:function") -> None:
+    """Refuse what does not name a function, or a class, of a module.
+
+    Args:
+        reference: What was typed.
+        what: What it is to name, for the message.
+        place: Where it was typed.
+        form: How it is to be written.
 
     Raises:
         DeclarationError: It does not; the remedy tells how it probably is to be written.
     """
     if isinstance(reference, str) and _REFERENCE.fullmatch(reference):
         return
-    meant, otherwise = None, 'write it as "module:function"'
+    meant, otherwise = None, f'write it as "{form}"'
     if callable(reference):
-        otherwise = 'put it into a module of the project, and write it as "module:function"'
+        otherwise = f'put it into a module of the project, and write it as "{form}"'
         name, module = getattr(reference, "__name__", ""), getattr(reference, "__module__", None) or ""
         # A declaration has a private name as a module; what it defines itself is to be moved.
         meant = f"{module}:{name}" if name.isidentifier() and not module.startswith(("_", "builtins")) else None
@@ -172,8 +178,9 @@ def check_reference(reference: object, what: str, place: str) -> None:
         module, _, name = path.replace("::", ":").rpartition(":" if ":" in path else ".")
         meant = f"{module}:{name}"
     is_good = meant is not None and _REFERENCE.fullmatch(meant)
+    itself = f"the {form.rpartition(':')[2].lower()} itself"
     raise DeclarationError(
-        f"{what} is {'the function itself' if callable(reference) else repr(reference)}",
+        f"{what} is {itself if callable(reference) else repr(reference)}",
         where=place,
         remedy=f'write it as "{meant}"' if is_good else otherwise,
     )

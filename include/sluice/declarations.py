@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,8 @@ from sluice.foreign_code import described, error_line, foreign_code, is_failure
 from sluice.locations import is_local, is_within, real_location
 from sluice.made_streams import Lost, Makings, kept_streams
 from sluice.paths import resolve_path
+from sluice.sources.coded import CodedSource
+from sluice.sources.contract import Source
 from sluice.stream import Stream
 
 
@@ -37,6 +39,20 @@ class Unusable:
 
     error: DeclarationError
     file: str
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a declaration is resolved by: what its project says."""
+
+    root: str
+    """The folder that relative paths begin at."""
+    moving_folder: str | None = None
+    """What no stream may read nor write in: the next version of it lies elsewhere."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """The project's settings of Spark."""
+    import_roots: tuple[str, ...] = ()
+    """Where the project's own code is imported from."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +80,8 @@ class Declarations:
 
 def read_declarations(
     files: Iterable[str],
-    root: str,
-    moving_folder: str | None,
+    around: Surroundings,
     *,
-    conf: Mapping[str, str],
     wanted: str | None = None,
     load: Callable[[str], Sequence[Stream]] | None = None,
 ) -> Declarations:
@@ -75,9 +89,7 @@ def read_declarations(
 
     Args:
         files: Where they are.
-        root: See `resolve_stream`.
-        moving_folder: See `resolve_stream`.
-        conf: See `resolve_stream`.
+        around: What they are resolved by.
         wanted: The one stream whose locations are needed; when not given, those of all are.
         load: What loads a file, or raises a `DeclarationError`; `load_declarations` when not given.
     """
@@ -101,13 +113,13 @@ def read_declarations(
         name = making.stream.name
         twice = _declared_twice(declared[name][0], making.stream) if name in declared else _lost(making)
         unusable.setdefault(name, Unusable(twice, file))
-    for name, error in _shared_checkpoints(declared, root).items():
+    for name, error in _shared_checkpoints(declared, around.root).items():
         unusable.setdefault(name, Unusable(error, declared[name][1]))
     streams: dict[str, DeclaredStream] = {}
     for name, (stream, file) in declared.items():
         if name not in unusable and wanted in {None, name}:
             try:
-                streams[name] = DeclaredStream(_resolve(stream, file, root, moving_folder, conf), file)
+                streams[name] = DeclaredStream(_resolve(stream, file, around), file)
             except DeclarationError as exc:
                 unusable[name] = Unusable(exc, file)
     names = dict.fromkeys([*declared, *(making.stream.name for making, _ in lost)])
@@ -206,14 +218,12 @@ def import_file(file: str, what: str) -> ModuleType:
     return module
 
 
-def resolve_stream(stream: Stream, root: str, moving_folder: str | None, conf: Mapping[str, str]) -> Stream:
+def resolve_stream(stream: Stream, around: Surroundings) -> Stream:
     """The same stream with every relative path made absolute, and its sources as they are read with its settings.
 
     Args:
         stream: As it was declared.
-        root: The folder that relative paths begin at.
-        moving_folder: What the stream may neither read nor write in: the next version of it lies elsewhere.
-        conf: The project's settings of Spark.
+        around: What it is resolved by.
 
     Raises:
         DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
@@ -222,32 +232,36 @@ def resolve_stream(stream: Stream, root: str, moving_folder: str | None, conf: M
     place = f"stream `{stream.name}`"
     try:
         with foreign_code("a source or the sink fails", where=lambda exc: error_line(exc) or place):
-            told = {**conf, **stream.settings}
-            changes["sources"] = {name: source.resolved(root).under(told) for name, source in stream.sources.items()}
-            changes["sink"] = stream.sink.resolved(root)
+            changes["sources"] = {name: _resolved_source(stream, name, around) for name in stream.sources}
+            changes["sink"] = stream.sink.resolved(around.root)
             if stream.quarantine is not None:
-                changes["quarantine"] = stream.quarantine.resolved(root)
+                changes["quarantine"] = stream.quarantine.resolved(around.root)
         if stream.checkpoint is not None:
-            changes["checkpoint"] = resolve_path(stream.checkpoint, root, place=place)
+            changes["checkpoint"] = resolve_path(stream.checkpoint, around.root, place=place)
     except DeclarationError as exc:
         raise exc.at(stream.declared_at) from exc
     resolved = replace(stream, **changes)
-    if moving_folder is not None:
-        _check_lasting(resolved, moving_folder)
+    if around.moving_folder is not None:
+        _check_lasting(resolved, around.moving_folder)
     return resolved
 
 
-_resolved: dict[tuple[str, str | None, str, str], tuple[Stream, Mapping[str, str], Stream]] = {}
+def _resolved_source(stream: Stream, name: str, around: Surroundings) -> Source:
+    found = stream.sources[name].resolved(around.root).under({**around.conf, **stream.settings})
+    return found.importing(around.import_roots) if isinstance(found, CodedSource) else found
+
+
+_resolved: dict[tuple[str, str | None, str, str], tuple[Stream, Surroundings, Stream]] = {}
 """By project, file and name, a stream as it was declared, and with absolute locations: to follow every link of a
 thousand streams takes longer than a page or a plan may."""
 
 
-def _resolve(declared: Stream, file: str, root: str, moving_folder: str | None, conf: Mapping[str, str]) -> Stream:
-    key = root, moving_folder, file, declared.name
+def _resolve(declared: Stream, file: str, around: Surroundings) -> Stream:
+    key = around.root, around.moving_folder, file, declared.name
     known = _resolved.get(key)
     # A process loads a file once, and again when it has changed: then this is another stream.
-    if known is None or known[0] is not declared or known[1] != conf:
-        known = _resolved[key] = declared, conf, resolve_stream(declared, root, moving_folder, conf)
+    if known is None or known[0] is not declared or known[1] != around:
+        known = _resolved[key] = declared, around, resolve_stream(declared, around)
     return known[2]
 
 

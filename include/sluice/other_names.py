@@ -209,7 +209,10 @@ KAFKA_SINK_WORDS: Mapping[str, str] = {
 _FILE_FORMATS = "avro", "csv", "json", "orc", "parquet", "text", "xml"
 _OF_FILES = "write it as `sources.files(PATH, format={!r}, ...)`"
 _INTO_FILES = "write it as `sinks.files(PATH, format={!r})`"
-_LAND_IT = "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`"
+_LAND_IT = (
+    "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`; or read them"
+    ' by a data source of yours: `sources.python("module:Class")`'
+)
 _WRITE_IT = 'write each batch by a function of yours: `sinks.foreach_batch("module:function")`'
 OTHER_SOURCE_WORDS: Mapping[str, str] = {
     **{name: _OF_FILES.format(name) for name in _FILE_FORMATS},
@@ -219,6 +222,11 @@ OTHER_SOURCE_WORDS: Mapping[str, str] = {
     "rate_micro_batch": "write it as `sources.rate_micro_batch(rows_per_batch=...)`",
 }
 """What is given as the format of `sources.other(...)`."""
+SPARKS_OWN_SOURCES = frozenset({*OTHER_SOURCE_WORDS, "rate", "rate-micro-batch", "socket", "console", "jdbc", "memory"})
+"""Formats, in lower case, by which Spark finds something of its own before a data source in Python."""
+_PYTHON = 'write it as `sources.python("module:Class", ...)`, and put the class into a module of the project'
+PYTHON_SOURCE_WORDS: Mapping[str, str] = _each("reference cls class_ source_class name format", _PYTHON)
+"""What is typed into `sources.python(...)` where the class is meant."""
 OTHER_SINK_WORDS: Mapping[str, str] = {
     **{name: _INTO_FILES.format(name) for name in _FILE_FORMATS},
     "delta": "write it as `sinks.delta(PATH)`",
@@ -277,6 +285,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
             "file folder s3 cloud_files cloudfiles autoloader auto_loader", "write it as `sources.files(PATH, ...)`"
         ),
         **_each("table delta_table", "write it as `sources.delta(PATH)`"),
+        **_each("custom datasource data_source DataSource python_data_source pyspark user_defined function", _PYTHON),
         **{name: f"write it as `sources.other({name!r}, ...)`" for name in ("rate", "socket")},
         **_each("foreach_batch console noop", "it is a sink"),
     },

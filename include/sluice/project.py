@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sluice.declarations import Declarations, Unusable, read_declarations, resolve_stream
+from sluice.declarations import Declarations, Surroundings, Unusable, read_declarations, resolve_stream
 from sluice.declared_settings import check_setting, check_values, setting_text
 from sluice.errors import DeclarationError, UnknownStreamError
-from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.paths import VARIABLE, expand, resolve_path
 from sluice.pipelines.flows import Flow, Flows, read_flows
 from sluice.pipelines.spec import PipelineSpec, find_spec, read_spec
-from sluice.project_code import import_module
+from sluice.project_code import load_named
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master, is_submitted
 from sluice.storage import Storage
@@ -65,6 +64,11 @@ class Project:
         """Whether it runs on a Spark Connect server; what `spark-submit` started has a Spark of its own."""
         return self.spark_master.startswith(CONNECT_SCHEME) and not is_submitted()
 
+    @property
+    def surroundings(self) -> Surroundings:
+        """What its declarations are resolved by."""
+        return Surroundings(self.root, self.moving_folder, self.spark_conf, self.import_roots)
+
     def storage(self) -> Storage:
         """Where the project's files are read from and written to."""
         return Storage(self.storage_options)
@@ -107,14 +111,12 @@ class Project:
 
     def _declarations(self, wanted: str | None = None) -> Declarations:
         if self.spec is None:
-            files = self.declaration_files()
-            return read_declarations(files, self.root, self.moving_folder, conf=self.spark_conf, wanted=wanted)
+            return read_declarations(self.declaration_files(), self.surroundings, wanted=wanted)
         found = self.flows()
         by_file: dict[str, list[Stream]] = {}
         for flow in found.flows.values():
             by_file.setdefault(flow.element.file, []).append(flow.stream)
-        load, conf = by_file.__getitem__, self.spark_conf
-        read = read_declarations(by_file, self.root, self.moving_folder, conf=conf, wanted=wanted, load=load)
+        read = read_declarations(by_file, self.surroundings, wanted=wanted, load=by_file.__getitem__)
         refused = {name: Unusable(error, file) for name, (error, file) in found.refused.items()}
         return Declarations(
             read.streams, read.unusable | refused, read.unreadable | found.unreadable, (*read.names, *refused)
@@ -200,7 +202,7 @@ class Project:
         Raises:
             DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
         """
-        return resolve_stream(stream, self.root, self.moving_folder, self.spark_conf)
+        return resolve_stream(stream, self.surroundings)
 
     def check_function(self, reference: str | None) -> None:
         """Make sure that a function can be imported, as far as can be told before Spark is there; None for none.
@@ -225,27 +227,10 @@ class Project:
         Raises:
             DeclarationError: The module does not import, or has no such function.
         """
-        module_name, _, function_name = reference.partition(":")
-
-        def place(exc: BaseException) -> str | None:
-            is_missing = isinstance(exc, ModuleNotFoundError) and f"{module_name}.".startswith(f"{exc.name}.")
-            return f"import roots {', '.join(self.import_roots)}" if is_missing else error_line(exc)
-
-        remedy = f"correct the module, or `path` in {FILE_NAME}"
-        with foreign_code(f"`{module_name}` does not import", where=place, remedy=remedy):
-            module = import_module(module_name, self.import_roots)
-            function = getattr(module, function_name, None)
-        if not callable(function):
-            names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-            near = difflib.get_close_matches(function_name, names, n=1)
-            raise DeclarationError(
-                f"`{module_name}` has no function `{function_name}`",
-                where=module.__file__,
-                remedy=f"did you mean `{near[0]}`?" if near else "define it, or correct the reference",
-            )
+        function = load_named(reference, self.import_roots)
         kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(is_kind(function) for is_kind in kinds):
-            raise no_plain_function(reference, module.__file__)
+            raise no_plain_function(reference, inspect.getsourcefile(inspect.unwrap(function)))
         return function
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import io
@@ -14,6 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from sluice.errors import DeclarationError
+from sluice.foreign_code import error_line, foreign_code
 
 _ENVIRONMENT_MARK = "pyvenv.cfg"
 """What lies in every virtual environment: code of others, which is installed and not sent."""
@@ -91,6 +96,42 @@ def import_module(name: str, import_roots: Sequence[str]) -> ModuleType:
     """
     with importing_from(import_roots):
         return importlib.import_module(name)
+
+
+def load_named(reference: str, import_roots: Sequence[str], *, what: str = "function") -> Any:
+    """Import what `module:name` names from the roots, as it is now.
+
+    Args:
+        reference: `module:name`.
+        import_roots: See `importing_from`.
+        what: What it is to be: a `function`, which is whatever can be called, or a `class`.
+
+    Raises:
+        DeclarationError: The module does not import, or has no such thing.
+    """
+    module_name, _, name = reference.partition(":")
+
+    def place(exc: BaseException) -> str | None:
+        is_missing = isinstance(exc, ModuleNotFoundError) and f"{module_name}.".startswith(f"{exc.name}.")
+        return f"import roots {', '.join(import_roots)}" if is_missing else error_line(exc)
+
+    remedy = "correct the module, or `path` in sluice.toml"
+    with foreign_code(f"`{module_name}` does not import", where=place, remedy=remedy):
+        module = import_module(module_name, import_roots)
+        found = getattr(module, name, None)
+    if _is_a(what, found):
+        return found
+    names = [known for known, value in vars(module).items() if _is_a(what, value) and not known.startswith("_")]
+    near = difflib.get_close_matches(name, names, n=1)
+    raise DeclarationError(
+        f"`{module_name}` has no {what} `{name}`",
+        where=module.__file__,
+        remedy=f"did you mean `{near[0]}`?" if near else "define it, or correct the reference",
+    )
+
+
+def _is_a(what: str, found: object) -> bool:
+    return isinstance(found, type) if what == "class" else callable(found)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ GROUND = (
     "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "trigger", "interval", "paths",
     "locations", "local_disk", "storage_failures", "storage", "storage_options", "typed_json", "documents",
     "delta_checkpoint", "delta_table", "delta_restore", "delta_commit_times", "delta_types", "exact_types",
-    "watermarks", "sql_tokens",
+    "watermarks", "sql_tokens", "project_code",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
@@ -31,7 +31,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("stream",),
     ("pipelines",),
     ("home", "generation_notes", "taken_file_notes"),
-    ("project", "declarations", "made_streams", "project_code", "table_writers"),
+    ("project", "declarations", "made_streams", "table_writers"),
     ("plan", "plan_document"),
     ("runs",),
     ("quality",),
@@ -232,7 +232,7 @@ def test_sources_and_sinks_stay_apart() -> None:
     ] == []
 
 
-CONTRACTS = ("contract", "replaceable", "bench", "row_contract", "splitting", "keyed")
+CONTRACTS = ("contract", "replaceable", "bench", "coded", "row_contract", "splitting", "keyed")
 """The files of `sources` and `sinks` that say what a kind can do, and are none."""
 KIND_OWNERS = ("sluice.sources", "sluice.sinks")
 OF_KINDS = {

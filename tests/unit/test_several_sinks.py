@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice import Stream, sinks, sources
-from sluice.declarations import resolve_stream
+from sluice.declarations import Surroundings, resolve_stream
 from sluice.errors import DeclarationError
 from sluice.lineage.run_datasets import outputs_of
 from sluice.planning.stream_order import upstreams
@@ -27,7 +27,7 @@ def several(good: Sink, rest: Sink) -> Stream:
 
 
 def resolved(root: Path, good: Sink, rest: Sink, moving: str | None = None) -> Stream:
-    return resolve_stream(several(good, rest), str(root), moving, {})
+    return resolve_stream(several(good, rest), Surroundings(str(root), moving))
 
 
 def test_who_reads_one_of_them_comes_after(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_who_reads_one_of_them_comes_after(tmp_path: Path) -> None:
     assert written_tables(writer) == {"sink": f"{tmp_path}/good", "sink `rest`": f"{tmp_path}/rest"}
     for table in ("good", "rest"):
         declared = make_stream(name="after", sources={"n": sources.delta(table)}, sink=sinks.delta("out"))
-        reader = resolve_stream(declared, str(tmp_path), None, {})
+        reader = resolve_stream(declared, Surroundings(str(tmp_path)))
         assert upstreams({"after": reader, "visits": writer}) == {"after": ["visits"], "visits": []}
 
 

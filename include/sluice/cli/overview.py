@@ -151,7 +151,7 @@ def lag(
         return
     from sluice.cli.printing import print_table
 
-    columns = (*_units(lags.values()), "oldest", "age_seconds", "held_back", "unreadable")
+    columns = (*_waiting(lags.values()), "oldest", "age_seconds", "held_back", "unreadable")
     rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
     print_table(f"Lag of {stream}", ("source", *columns), rows)
     for name, found in lags.items():
@@ -174,9 +174,11 @@ def _print_partitions(source: str, partitions: Mapping[str, Mapping[str, int]]) 
         print(f"{left} more have fewer offsets each; `--json` has them all")
 
 
-def _units(lags: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
-    """In which units any source tells what waits."""
-    return tuple(unit for unit in UNITS if any(lag.get(unit) is not None for lag in lags))
+def _waiting(lags: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
+    """In which units any source tells what waits; where one tells in none, also in batches."""
+    units = tuple(unit for unit in UNITS if any(lag.get(unit) is not None for lag in lags))
+    is_uncounted = any(lag.get("unreadable") is None and all(lag.get(unit) is None for unit in UNITS) for lag in lags)
+    return (*units, "batches") if is_uncounted else units
 
 
 def _described(stream: Stream, file: str) -> dict[str, Any]:
@@ -199,7 +201,7 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
     print_table("Checkpoint", ("", ""), [(key, value) for key, value in document.items() if key not in nested])
     offsets, lags = document["sources"], document["lag"]
     if offsets or lags:
-        units = _units(lags.values())
+        units = _waiting(lags.values())
         waiting = (*units, "oldest", "held_back", "unreadable")
         rows = [(name, cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
         told = (*(f"{unit} waiting" for unit in units), "oldest", "set aside", "unreadable")

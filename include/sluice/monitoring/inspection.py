@@ -44,12 +44,15 @@ class SourceLag:
     """The batch that is planned and not committed: what it takes is not counted, and may not be in the sink."""
     partitions: Mapping[str, Waiting] = field(default_factory=dict)
     """What waits in each partition, of a source that has them."""
+    batches: int | None = None
+    """In how many batches it would be taken; None where Spark decides them."""
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The lag with its age in seconds."""
         age = None if self.oldest_ms is None else max(0.0, now.timestamp() - self.oldest_ms / 1000)
         return {
             **amount_json(self.amount),
+            "batches": self.batches,
             "partitions": {
                 name: {"read": one.read, "end": one.end, "offsets": one.offsets}
                 for name, one in self.partitions.items()
@@ -100,6 +103,7 @@ def source_lags(seen: Survey) -> dict[str, SourceLag]:
             set_aside=found.set_aside,
             pending_batch=pending,
             partitions=found.partitions,
+            batches=len(found.steps) if found.unplannable is None else None,
         )
         for name, found in seen.available.items()
     }

@@ -6,6 +6,7 @@ from sluice.amounts import describe_count, total
 from sluice.errors import Problem
 from sluice.locations import join
 from sluice.planning.survey import Survey
+from sluice.sources.contract import Available
 from sluice.trigger import SHORTEST_REAL_TIME_MS, LiveTrigger, duration
 
 MOST_BATCHES = 5000
@@ -80,6 +81,12 @@ def live_reason(seen: Survey, trigger: LiveTrigger) -> str:
     """What a plan says of a live run."""
     waiting = []
     for name, found in seen.available.items():
-        new = describe_count(total(step.amount for step in found.steps), "new") if found.steps else ""
-        waiting += [f"; `{name}`: {new}"] if new else []
+        waiting += [f"; `{name}`: {what_is_new(found)}"] if found.steps else []
     return f"live, {trigger}: Spark decides the batches{''.join(waiting)}"
+
+
+def what_is_new(found: Available) -> str:
+    """How much a source has, in words: in its first unit, or, where nobody counts it, in batches."""
+    batches = len(found.steps)
+    new = describe_count(total(step.amount for step in found.steps), "new")
+    return new or f"{batches:,} new batch{'es' if batches != 1 else ''}"

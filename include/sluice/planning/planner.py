@@ -16,7 +16,7 @@ from sluice.planning.batch_clock import batch_clock_ms
 from sluice.planning.edited_sources import exchanged_sources, filtered_otherwise, read_by_another
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.kept_mode import mode_changed
-from sluice.planning.live import live_obstacle, live_reason, other_engine
+from sluice.planning.live import live_obstacle, live_reason, other_engine, what_is_new
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.replaced_sink import replaced_sink
 from sluice.planning.survey import Survey, positions, rows_count
@@ -424,8 +424,7 @@ def _describe(available: Mapping[str, Available]) -> str:
     parts = []
     for name, found in available.items():
         if found.steps:
-            new = describe_count(total(step.amount for step in found.steps), "new")
-            parts.append(f"`{name}`: {new or 'something new'}")
+            parts.append(f"`{name}`: {what_is_new(found)}")
     return ", ".join(parts) or "nothing new"
 
 

@@ -7,6 +7,7 @@ certainly missing, or certainly has other parameters than there are sources; of 
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import importlib.machinery
@@ -20,6 +21,7 @@ from sluice.errors import DeclarationError
 from sluice.planning.declared_sql import DeclaredSql, declared_sql
 from sluice.planning.module_words import ModuleWords
 from sluice.project import FILE_NAME, Project, no_plain_function
+from sluice.sources.coded import CodedSource
 from sluice.stream import Stream
 
 _MOST_FILES = 1000
@@ -58,18 +60,64 @@ def transform_digest(project: Project, stream: Stream, sql: DeclaredSql | None =
     texts = transform_texts(project, stream, sql)
     if texts is None:
         return None
+    if stream.transform is None:
+        return _digest(texts)
+    return _digest(_codes(texts, stream))
+
+
+def reader_digests(project: Project, stream: Stream) -> Mapping[str, str]:
+    """By source, what tells the code by which a class of the project reads it from other code.
+
+    What only plans, and reads nothing, tells nothing, nor does it in `transform_digest`. Empty where a module has no
+    text.
+    """
+    found = {}
+    for name, source in stream.sources.items():
+        if isinstance(source, CodedSource):
+            module = source.reference.partition(":")[0]
+            file = _file_below(project.import_roots, module)
+            try:
+                texts = {} if file is None else _texts(module, file, project.import_roots)
+            except OSError:
+                texts = {}
+            found[name] = _digest(_codes(texts, stream)) if texts else ""
+    return found
+
+
+def _digest(texts: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for name, text in sorted(texts.items()):
-        code = text if stream.transform is None else _code(text)
+    for name, code in sorted(texts.items()):
         digest.update(f"{name}\0{len(code)}\0".encode() + code)
     return digest.hexdigest()[:16]
 
 
-def _code(text: bytes) -> bytes:
-    try:
-        return ast.dump(ast.parse(text)).encode()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return text
+def _codes(texts: Mapping[str, bytes], stream: Stream) -> dict[str, bytes]:
+    """What the texts of modules say to Python, without what only plans."""
+    trees: dict[str, ast.Module] = {}
+    for name, text in texts.items():
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            trees[name] = ast.parse(text)
+    _leave_out_planning(stream, [node for tree in trees.values() for node in ast.walk(tree)])
+    codes = dict(texts)
+    for name, tree in trees.items():
+        with contextlib.suppress(RecursionError, MemoryError):
+            codes[name] = ast.dump(tree).encode()
+    return codes
+
+
+def _leave_out_planning(stream: Stream, nodes: Iterable[ast.AST]) -> None:
+    """Take the method that only plans out of each class that reads a source, and out of those that it derives from."""
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    for source in stream.sources.values():
+        waiting, known = [source.reference.partition(":")[2]] if isinstance(source, CodedSource) else [], set[str]()
+        while waiting:
+            name = waiting.pop()
+            known.add(name)
+            for node in classes:
+                if isinstance(source, CodedSource) and node.name == name:
+                    planning = source.planning_method
+                    node.body = [part for part in node.body if getattr(part, "name", None) != planning]
+                    waiting += {ast.unparse(base).rpartition(".")[2] for base in node.bases} - known
 
 
 def transform_texts(project: Project, stream: Stream, sql: DeclaredSql | None = None) -> Mapping[str, bytes] | None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sluice.auditing.suite_fit import fit_suite
-from sluice.errors import SluiceError
+from sluice.errors import DeclarationError, SluiceError
 from sluice.extras import is_installed
 from sluice.gate.judging import choose_judging
 from sluice.planning.begun_stream import as_begun
@@ -19,6 +19,7 @@ from sluice.quality.suite import Suite
 from sluice.running.begun_query import Begun, check_fits, check_order
 from sluice.running.result_columns import check_result, newest_written
 from sluice.running.warm_runs import why_own_query, why_own_sink
+from sluice.sources.coded import CodedSource
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
@@ -74,6 +75,7 @@ def _check_stream(
         # Without Spark's packages hardly any transform can be imported; its text was read.
         for function in (stream.transform, stream.sink.function) if is_installed("spark") else ():
             project.check_function(function)
+        _check_readers(stream)
         storage = project.storage()
         declared.check_table(storage=storage)
         suite = declared.suite
@@ -84,6 +86,16 @@ def _check_stream(
     except SluiceError as exc:
         return exc
     return None
+
+
+def _check_readers(stream: Stream) -> None:
+    """Import the classes of the project that read its sources: a plan does, too."""
+    for name, source in stream.sources.items():
+        if isinstance(source, CodedSource):
+            try:
+                source.load()
+            except DeclarationError as exc:
+                raise exc.at(f"{stream.place}, source `{name}`") from exc
 
 
 def _check_query(declared: CheckedDeclaration, suite: Suite | None, session: SparkSession) -> None:

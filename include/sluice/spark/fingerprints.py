@@ -12,7 +12,7 @@ from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.edited_sources import source_fingerprints
 from sluice.planning.generation_sink import SINK_FORM
 from sluice.planning.sink_places import is_place_name, sink_places
-from sluice.planning.transform_text import transform_digest
+from sluice.planning.transform_text import reader_digests, transform_digest
 from sluice.quality.suite import Suite
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, plan_reader
@@ -52,6 +52,7 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
+    found |= {f"code that reads source `{name}`": digest for name, digest in reader_digests(project, stream).items()}
     for name, _, result in query.outputs:
         found[columns_for(name)] = result_columns(result.schema.json())
         for location, version in plans.static_versions(result).items():

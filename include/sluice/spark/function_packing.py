@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sluice.errors import DeclarationError
 from sluice.project import Project
 from sluice.project_code import own_modules
+from sluice.sources.coded import CodedSource
 from sluice.spark.connect_session import is_connected
 from sluice.spark.transform import SqlTransform
+from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +44,20 @@ def pack_functions(project: Project, function: Any, session: SparkSession) -> No
 
         # pyspark keeps the JVM's part of it in there once it was used, and that travels nowhere.
         copyreg.pickle(UserDefinedFunction, _parts)
+
+
+def pack_readers(project: Project, stream: Stream, session: SparkSession) -> None:
+    """The same for the classes of the project that read a stream's sources.
+
+    Raises:
+        DeclarationError: One does not import, or reads no stream.
+    """
+    for name, source in stream.sources.items():
+        if isinstance(source, CodedSource):
+            try:
+                pack_functions(project, source.load(), session)
+            except DeclarationError as exc:
+                raise exc.at(f"{stream.place}, source `{name}`") from exc
 
 
 def _register(own: set[str], whole: set[str]) -> None:

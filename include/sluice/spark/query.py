@@ -26,7 +26,7 @@ from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.divided_query import divided_results
-from sluice.spark.function_packing import pack_functions
+from sluice.spark.function_packing import pack_functions, pack_readers
 from sluice.spark.merge_keys import check_merge_keys
 from sluice.spark.partition_times import check_times, has_hours_twice
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
@@ -239,6 +239,7 @@ def build_query(
     _check_parameters(transform, stream, place)
     plans = plan_reader(session)
     pack_functions(project, transform, session)
+    pack_readers(project, stream, session)
     frames = {name: _read_stream(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
     functions = [transform, *([] if stream.sink.function is None else [project.load_function(stream.sink.function)])]
     for function in functions[1:]:

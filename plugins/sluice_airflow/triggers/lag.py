@@ -73,7 +73,9 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         backlog: dict[str, float | None] = {unit: count_in(amounts, unit) for unit in UNITS}
         partitions = [one.offsets for lag in seen.values() for one in lag.partitions.values()]
         backlog[_PER_PARTITION] = max(partitions, default=None)
-        backlog["age_seconds"] = max((lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()), default=0.0)
+        ages = [lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()]
+        # Of what a source does not count, nobody knows the age either.
+        backlog["age_seconds"] = max(ages, default=0.0) if all(lag.amount for lag in seen.values()) else None
         for name, limit in [*limits.items(), ("age_seconds", self.max_age_seconds)]:
             if limit is None:
                 continue

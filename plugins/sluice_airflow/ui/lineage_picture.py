@@ -16,7 +16,7 @@ from sluice.stream import Stream
 from sluice.table_writers import written_tables
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.next_run import NextRun
-from sluice_airflow.ui.rows import Badge, describe_amount, describe_oldest
+from sluice_airflow.ui.rows import Badge, describe_backlog, describe_oldest
 
 MOST_STREAMS = 40
 """How many streams a picture shows: one of more is no help."""
@@ -229,7 +229,9 @@ def _lag(next_run: NextRun | None, source: str, now: datetime) -> tuple[str, str
     lag = next_run.lags.get(source)
     if lag is None or lag.unreadable:
         return "unknown", "what waits is not known", "bad"
-    amount = describe_amount(lag.amount)
+    if not lag.amount and lag.batches is None:
+        return "unknown", "Spark alone knows what waits", "none"
+    amount = describe_backlog([lag])
     if amount == "nothing":
         return "nothing waits", "nothing waits", "none"
     oldest = describe_oldest([lag.oldest_ms], now)
@@ -238,7 +240,7 @@ def _lag(next_run: NextRun | None, source: str, now: datetime) -> tuple[str, str
 
 
 def _in_short(lag: SourceLag, now: datetime) -> str:
-    amount = describe_count({unit: count for unit, count in lag.amount.items() if count})
+    amount = describe_count({unit: count for unit, count in lag.amount.items() if count}) or describe_backlog([lag])
     oldest = describe_oldest([lag.oldest_ms], now).removeprefix("oldest ").removesuffix(" ago")
     return f"{amount}, {oldest}" if oldest else amount
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sluice.amounts import UNITS, Amount, count_of, describe_count, total
+from sluice.amounts import UNITS, Amount, count_of, describe_count, known_sum, total
 from sluice.errors import Problem
 from sluice.monitoring.inspection import SourceLag
 from sluice.runs.record import BatchRecord, RunRecord
@@ -114,9 +114,22 @@ class BatchRow:
 
 def describe_amount(amount: Amount) -> str:
     """What waits or was taken, in words; bytes as people read sizes."""
+    if not amount:
+        return "not counted"
     told = {unit: amount[unit] for unit in UNITS if amount.get(unit)}
     parts = (wording.size(count) if unit == "bytes" else count_of(count, unit) for unit, count in told.items())
     return ", ".join(parts) or "nothing"
+
+
+def describe_backlog(lags: Sequence[SourceLag]) -> str:
+    """What waits in sources, in words; of one that does not count it, in how many batches it would be taken."""
+    counted, uncounted = [lag.amount for lag in lags if lag.amount], [lag for lag in lags if not lag.amount]
+    told = describe_amount(total(counted)) if counted else ""
+    if not uncounted:
+        return told
+    batches = known_sum(lag.batches for lag in uncounted)
+    rest = "not known" if batches is None else f"{batches:,} batch{'es' if batches != 1 else ''}"
+    return rest if told in {"", "nothing"} else f"{told}, {rest}"
 
 
 def describe_oldest(oldest_ms: Sequence[int | None], now: datetime) -> str:

@@ -55,8 +55,7 @@ def shown_declarations(project: Project) -> Declarations:
         return known.get(file) or _hanging_pipeline(_PATIENCE_SECONDS)
     files = project.declaration_files()
     loaded = _files.get({file: partial(_load, file) for file in files}, _PATIENCE_SECONDS)
-    load, conf = partial(_found, loaded), project.spark_conf
-    return read_declarations(files, project.root, project.moving_folder, conf=conf, load=load)
+    return read_declarations(files, project.surroundings, load=partial(_found, loaded))
 
 
 def _load(file: str) -> Loaded:

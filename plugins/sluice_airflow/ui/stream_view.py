@@ -26,7 +26,7 @@ from sluice_airflow.ui.rows import (
     ProblemView,
     RunRow,
     batch_row,
-    describe_amount,
+    describe_backlog,
     describe_waiting,
     problem_view,
     run_row,
@@ -202,7 +202,7 @@ def _source_row(stream: Stream, name: str, next_run: NextRun | None, now: dateti
         planned=wording.logged_offset(planned),
         planned_exact=planned or "",
         is_ahead=planned != committed,
-        waiting=describe_amount(lag.amount) if lag and not lag.unreadable else wording.NONE,
+        waiting=describe_backlog([lag]) if lag and not lag.unreadable else wording.NONE,
         oldest=describe_waiting([lag], now) if lag else "",
         unreadable=(lag.unreadable or "") if lag else "",
         partitions=tuple(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sluice.amounts import total
 from sluice.errors import DeclarationError
 from sluice.monitoring.inspection import SourceLag
 from sluice.quality.report import Hold
@@ -21,7 +20,7 @@ from sluice_airflow.ui.rows import (
     VERDICT_TONES,
     Badge,
     RunRow,
-    describe_amount,
+    describe_backlog,
     describe_waiting,
     line_row,
     run_seconds,
@@ -219,7 +218,7 @@ def _lag(lags: Sequence[SourceLag], now: datetime, *, is_known: bool) -> tuple[s
         return "unknown", wording.short(unreadable[0])
     if not is_known or not lags:
         return wording.NONE, ""
-    return describe_amount(total(lag.amount for lag in lags)), describe_waiting(lags, now)
+    return describe_backlog(lags), describe_waiting(lags, now)
 
 
 def _runs_picture(runs: Sequence[RunLine]) -> Chart:

@@ -161,6 +161,7 @@ class TestLag:
             "rows": None,
             "oldest": "2026-01-01T00:00:30.000Z",
             "age_seconds": 3570.0,
+            "batches": 1,
             "partitions": {},
             "held_back": 0,
             "pending_batch": None,
