@@ -225,8 +225,6 @@ OTHER_SOURCE_WORDS: Mapping[str, str] = {
 SPARKS_OWN_SOURCES = frozenset({*OTHER_SOURCE_WORDS, "rate", "rate-micro-batch", "socket", "console", "jdbc", "memory"})
 """Formats, in lower case, by which Spark finds something of its own before a data source in Python."""
 _PYTHON = 'write it as `sources.python("module:Class", ...)`, and put the class into a module of the project'
-PYTHON_SOURCE_WORDS: Mapping[str, str] = _each("reference cls class_ source_class name format", _PYTHON)
-"""What is typed into `sources.python(...)` where the class is meant."""
 OTHER_SINK_WORDS: Mapping[str, str] = {
     **{name: _INTO_FILES.format(name) for name in _FILE_FORMATS},
     "delta": "write it as `sinks.delta(PATH)`",

@@ -224,6 +224,13 @@ class TestLagTrigger:
 
         assert met == (NOTHING if is_met else None)
 
+    def test_what_nobody_counts_has_no_known_age(self) -> None:
+        """It waits, however old it is."""
+        trigger = LagTrigger(stream="events", max_age_seconds=60.0)
+
+        assert trigger.met({"a": SourceLag({}, batches=2)}) is None
+        assert trigger.met({"a": SourceLag({"rows": 0}, batches=0)}) is not None
+
     @pytest.mark.parametrize("unit", UNITS)
     def test_every_unit_has_a_limit(self, unit: str) -> None:
         """Whatever `sluice lag` counts can be waited for: offsets of Kafka, too."""

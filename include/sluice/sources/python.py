@@ -28,7 +28,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError, SluiceError, 
 from sluice.extras import check_extra
 from sluice.foreign_code import described, error_line, foreign_code
 from sluice.interval import Interval
-from sluice.other_names import PYTHON_SOURCE_WORDS, SPARKS_OWN_SOURCES
+from sluice.other_names import SPARKS_OWN_SOURCES
 from sluice.paths import expand_all
 from sluice.project_code import load_named
 from sluice.redaction import redacted
@@ -297,7 +297,7 @@ def _line_of(loaded: type) -> str | None:
     return _file_of(loaded) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
-@declares("sources.python()", PYTHON_SOURCE_WORDS)
+@declares("sources.python()", {})
 def python(data_source: str, *, schema: str | None = None, **options: Any) -> PythonSource:
     """Declare a source that a class of the project reads: a `DataSource` of `pyspark.sql.datasource`.
 

@@ -95,7 +95,10 @@ class TestDeclaration:
             ({"latestfirst": True}, "did you mean `latest_first`?"),
             (
                 {"format": "iceberg"},
-                "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`",
+                (
+                    "let its records land as files or in a Delta table, and read those: `sources.files`,"
+                    ' `sources.delta`; or read them by a data source of yours: `sources.python("module:Class")`'
+                ),
             ),
             ({"format": "exel"}, "use one of: avro, binaryFile, csv, json, orc, parquet, text, xml"),
             ({"schema": None}, 'give the columns as DDL: schema="id bigint, at timestamp"'),

@@ -65,6 +65,8 @@ def test_lag_stands_on_the_lines() -> None:
         "rows": SourceLag({"rows": 30}),
         "none": SourceLag({"files": 0, "bytes": 0, "rows": 0}),
         "away": SourceLag({}, unreadable="permission denied"),
+        "batches": SourceLag({}, batches=3),
+        "drained": SourceLag({}),
     }
     reads = {"all": [*lags, "other"], "waits": ["files"], "hangs": ["files"]} | {name: [] for name in [*lags, "other"]}
     next_runs = {"all": NextRun(NOW, lags=lags), "hangs": NextRun(NOW, hangs_for=9.0)}
@@ -72,8 +74,9 @@ def test_lag_stands_on_the_lines() -> None:
 
     assert {writer: line.label for (reader, writer), line in lines.items() if reader == "all"} == {
         "files": "1,200 files, 11 min", "rows": "30 rows", "none": "nothing waits", "away": "unknown",
-        "other": "unknown",
+        "other": "unknown", "batches": "3 batches", "drained": "unknown",
     }  # fmt: skip
+    assert (lines["all", "batches"].told, lines["all", "batches"].tone) == ("3 batches wait", "info")
     assert lines["all", "files"].told == "1,200 files, 5.0 MB wait, the oldest 11 min ago"
     assert lines["waits", "files"].label == "\N{HORIZONTAL ELLIPSIS}"
     assert lines["hangs", "files"].label == "no answer"

@@ -308,6 +308,22 @@ def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
     assert nothing.lag == "nothing"
 
 
+@pytest.mark.parametrize(
+    ("lags", "told"),
+    [
+        ([SourceLag({}, batches=1)], "1 batch"),
+        ([SourceLag({})], "not known"),
+        ([SourceLag({"files": 0}), SourceLag({}, batches=2)], "2 batches"),
+        ([SourceLag({"files": 3}), SourceLag({}, batches=2), SourceLag({}, batches=1)], "3 files, 3 batches"),
+        ([SourceLag({"files": 3}), SourceLag({}, batches=2), SourceLag({})], "3 files, not known"),
+    ],
+)
+def test_what_a_source_does_not_count_is_told_in_batches(lags: list[SourceLag], told: str) -> None:
+    """Beside what others count; nobody says that nothing waits."""
+    by_name = {f"s{number}": lag for number, lag in enumerate(lags)}
+    assert row_of("a", [], make_next_run(lags=by_name), NOW).lag == told
+
+
 def test_the_partitions_of_a_source() -> None:
     lags = {"visits": SourceLag({"offsets": 1204}, partitions={"t-0": Waiting(3, 1207), "t-1": Waiting(5, 5)})}
     (source,) = make_page(next_run=make_next_run(lags=lags)).sources
