@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -230,7 +231,8 @@ class Project:
         function = load_named(reference, self.import_roots)
         kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(is_kind(function) for is_kind in kinds):
-            raise no_plain_function(reference, inspect.getsourcefile(inspect.unwrap(function)))
+            module = sys.modules.get(reference.partition(":")[0])
+            raise no_plain_function(reference, getattr(module, "__file__", None))
         return function
 
 

@@ -50,14 +50,24 @@ def pack_readers(project: Project, stream: Stream, session: SparkSession) -> Non
     """The same for the classes of the project that read a stream's sources.
 
     Raises:
-        DeclarationError: One does not import, or reads no stream.
+        DeclarationError: One does not import, or reads no stream; or a server would take one for another.
     """
+    known: dict[str, str] = {}
     for name, source in stream.sources.items():
-        if isinstance(source, CodedSource):
-            try:
-                pack_functions(project, source.load(), session)
-            except DeclarationError as exc:
-                raise exc.at(f"{stream.place}, source `{name}`") from exc
+        if not isinstance(source, CodedSource):
+            continue
+        try:
+            loaded: Any = source.load()
+            pack_functions(project, loaded, session)
+            other = known.setdefault(loaded.name().lower(), source.reference)
+            # A server looks each up by its name when the query starts: the last one that was registered.
+            if is_connected(session) and other != source.reference:
+                raise DeclarationError(
+                    f"`{other}` and `{source.reference}` have one name, `{loaded.name()}`",
+                    remedy="let `name()` of one of them give another",
+                )
+        except DeclarationError as exc:
+            raise exc.at(f"{stream.place}, source `{name}`") from exc
 
 
 def _register(own: set[str], whole: set[str]) -> None:
