@@ -222,8 +222,32 @@ OTHER_SOURCE_WORDS: Mapping[str, str] = {
     "rate_micro_batch": "write it as `sources.rate_micro_batch(rows_per_batch=...)`",
 }
 """What is given as the format of `sources.other(...)`."""
-SPARKS_OWN_SOURCES = frozenset({*OTHER_SOURCE_WORDS, "rate", "rate-micro-batch", "socket", "console", "jdbc", "memory"})
-"""Formats, in lower case, by which Spark finds something of its own before a data source in Python."""
+SPARKS_OWN_SOURCES = frozenset(
+    [
+        "avro",
+        "binaryfile",
+        "console",
+        "csv",
+        "delta",
+        "hive",
+        "image",
+        "jdbc",
+        "json",
+        "kafka",
+        "libsvm",
+        "noop",
+        "orc",
+        "parquet",
+        "rate",
+        "rate-micro-batch",
+        "socket",
+        "state-metadata",
+        "statestore",
+        "text",
+        "xml",
+    ]
+)
+"""Formats, in lower case, which no data source in Python can be called."""
 _PYTHON = 'write it as `sources.python("module:Class", ...)`, and put the class into a module of the project'
 OTHER_SINK_WORDS: Mapping[str, str] = {
     **{name: _INTO_FILES.format(name) for name in _FILE_FORMATS},

@@ -167,9 +167,9 @@ def declared(lab: Lab, kind: str, *, name: str = "s", transform: str = "jobs.sam
 
 def edit(lab: Lab, old: str, new: str, module: str = "feed") -> None:
     file = lab.root / "jobs" / f"{module}.py"
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new))
+    before, found, after = file.read_text().rpartition(old)
+    assert found
+    file.write_text(f"{before}{new}{after}")
 
 
 def numbers(count: int) -> list[int]:
@@ -185,7 +185,7 @@ def test_planned_as_it_is_drained(lab: Lab, kind: str) -> None:
         found = lab.plan(planned)
         record = lab.run(planned)
         assert (record.status, record.plan.strategy) == ("succeeded", "exact")
-        assert [batch.input_rows for batch in record.batches][:2] == [4, 4]
+        assert sum(batch.input_rows or 0 for batch in record.batches) == 2 * (count if count == 5 else 3)
         assert [batch.batch_id for batch in record.batches] == [batch.batch_id for batch in found.batches]
         assert len(offset_lines(lab.checkpoint(planned))) == batches
         assert lab.run(drained).plan.strategy == "drain"
@@ -204,13 +204,13 @@ def test_a_kill_between_plan_and_commit(lab: Lab, kind: str) -> None:
     stream = declared(lab, f"Planned{kind}")
     arrive(lab, 3)
     put(lab.root / "in" / "poison")
-    with pytest.raises(BatchFailedError, match="there is poison in it"):
+    with pytest.raises(BatchFailedError, match=r"ValueError: \? at .*/jobs/feed.py:\d+"):
         lab.run(stream)
     assert offset_lines(lab.checkpoint(stream)) == {0: [{"parts": 2}]}
 
     (lab.root / "in" / "poison").unlink()
     arrive(lab, 4, first=3)
-    edit(lab, PLANS, PLANS.replace("options", "{**options, 'per_batch': '4'}"))
+    edit(lab, 'per_batch", "2"', 'per_batch", "4"')
     assert lab.plan(stream).verdict == "resume"
     lab.run(stream)
     assert offset_lines(lab.checkpoint(stream)) == {0: [{"parts": 2}], 1: [{"parts": 6}], 2: [{"parts": 7}]}
@@ -289,11 +289,11 @@ def test_two_classes_of_one_name(lab: Lab) -> None:
 
 
 def test_a_planned_end_that_the_reader_does_not_have(lab: Lab) -> None:
-    """It fails in Spark, in the reader's own words, and stays planned; once it is there, it is read."""
-    stream = declared(lab, "PlannedWhole")
+    """It fails in Spark, by the line of the reader, and stays planned; once it is there, it is read."""
+    stream = declared(lab, "PlannedDivided")
     edit(lab, PLANS, "        return [{'parts': 2}]\n")
     arrive(lab, 1)
-    with pytest.raises(BatchFailedError, match="part 1 is gone"):
+    with pytest.raises(BatchFailedError, match=r"FileNotFoundError: \? at .*/jobs/feed.py:\d+"):
         lab.run(stream)
     arrive(lab, 2)
     lab.run(stream)

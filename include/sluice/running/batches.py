@@ -111,7 +111,7 @@ class BatchRunner:
 
         Afterwards, what no start needs any more is taken out of the logs.
         """
-        with progress_of(self._session, drains=plan.strategy != "exact") as self._progress:
+        with progress_of(self._session, self._query.stream, drains=plan.strategy != "exact") as self._progress:
             keep = int(str(self._session.conf.get(_KEPT)))
             self._catch_up()
             self._plan = plan

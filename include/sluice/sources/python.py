@@ -35,7 +35,7 @@ from sluice.redaction import redacted
 from sluice.schema_text import schema_problem
 from sluice.sources.coded import CodedSource
 from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Step, offset_of_another_kind
-from sluice.spark_options import any_options, check_format_name
+from sluice.spark_options import any_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +56,6 @@ class PythonSource(CodedSource):
     """Declared by `sources.python`."""
 
     kind: ClassVar[str] = "python"
-    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
     unit: ClassVar[str] = "rows"
     planning_method: ClassVar[str] = _METHOD
 
@@ -156,11 +155,14 @@ class PythonSource(CodedSource):
         return f"sources.python({self.data_source!r})"
 
     def _check_name(self, found: Any) -> None:
-        """Spark would read something of its own where the class is called like that."""
+        """Spark registers none under the name of a source of its own."""
         where = _file_of(found)
         with self._calling("name", where):
             name = found.name()
-        check_format_name(name, f"{where}, `{self.data_source}.name()`")
+        if not isinstance(name, str) or not name.strip():
+            raise DeclarationError(
+                f"`{self.data_source}.name()` gives {_shown(name)}", where=where, remedy="let it give a text"
+            )
         if name.lower() in SPARKS_OWN_SOURCES:
             raise DeclarationError(
                 f"`{self.data_source}` has the name `{name}`, which is one of Spark's own sources",

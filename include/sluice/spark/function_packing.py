@@ -47,7 +47,10 @@ def pack_functions(project: Project, function: Any, session: SparkSession) -> No
 
 
 def pack_readers(project: Project, stream: Stream, session: SparkSession) -> None:
-    """The same for the classes of the project that read a stream's sources.
+    """The same for the classes of the project that read a stream's sources, until the next function is packed.
+
+    On a server, the Python that decides their batches gets none of the files that were sent: all of the project's code
+    that they need travels with them.
 
     Raises:
         DeclarationError: One does not import, or reads no stream; or a server would take one for another.
@@ -68,6 +71,9 @@ def pack_readers(project: Project, stream: Stream, session: SparkSession) -> Non
                 )
         except DeclarationError as exc:
             raise exc.at(f"{stream.place}, source `{name}`") from exc
+    if known and is_connected(session):
+        own = set(own_modules(project.import_roots))
+        _register(own, own)
 
 
 def _register(own: set[str], whole: set[str]) -> None:

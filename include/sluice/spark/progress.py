@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sluice.runs.record import StateRecord
+from sluice.sources.coded import CodedSource
 from sluice.sources.contract import SOURCE_METRICS
 from sluice.spark.classic_plan import java_class
 from sluice.spark.connect_session import is_connected
+from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,17 +62,22 @@ class ProgressLog(Protocol):
 
 
 @contextmanager
-def progress_of(session: SparkSession, *, drains: bool) -> Iterator[ProgressLog]:
+def progress_of(session: SparkSession, stream: Stream, *, drains: bool) -> Iterator[ProgressLog]:
     """Keep the reports of the queries that are started meanwhile.
 
     Args:
         session: Where they run.
+        stream: Whose they are; they are analysed by now.
         drains: Whether one of them may run more batches than it keeps reports of.
     """
     log: LocalReports | RemoteReports = RemoteReports() if is_connected(session) else LocalReports(session)
     if not drains and isinstance(log, LocalReports):
         yield log
         return
+    if isinstance(log, RemoteReports) and any(isinstance(one, CodedSource) for one in stream.sources.values()):
+        # What the server's Pythons have counted while they analysed a data source comes with the next answer, whatever
+        # that is about; pyspark ends a listener that is told of it, and each batch would wait for reports in vain.
+        session.range(1).collect()
     session.streams.addListener(log)
     try:
         yield log

@@ -238,9 +238,9 @@ def build_query(
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
     plans = plan_reader(session)
-    pack_functions(project, transform, session)
     pack_readers(project, stream, session)
     frames = {name: _read_stream(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
+    pack_functions(project, transform, session)
     functions = [transform, *([] if stream.sink.function is None else [project.load_function(stream.sink.function)])]
     for function in functions[1:]:
         stream.sink.check_function(function)

@@ -317,7 +317,7 @@ def test_a_service_that_is_away(project: Project) -> None:
             f"{FEED}    @classmethod\n    def name(cls):\n        raise OSError('x')\n",
             "name` fails: OSErr",
         ),
-        ("jobs.feed:Feed", f"{FEED}    @classmethod\n    def name(cls):\n        return 5\n", "5 is no format"),
+        ("jobs.feed:Feed", f"{FEED}    @classmethod\n    def name(cls):\n        return 5\n", "name()` gives 5"),
     ],
 )
 def test_a_wrong_reference(project: Project, reference: str, text: str, words: str) -> None:
