@@ -305,7 +305,7 @@ def test_check(lab: Lab) -> None:
     put(
         lab.root / "streams" / "s.py",
         "from sluice import Stream, sinks, sources\n"
-        "s = Stream(name='s', sources={'numbers': sources.python('jobs.feed:PlannedWhole', folder='in')},\n"
+        "s = Stream(name='s', sources={'numbers': sources.python('jobs.feed:PlannedDivided', folder='in')},\n"
         "           transform='jobs.same:same', sink=sinks.delta('out'))\n",
     )
     project = replace(lab.project, stream_folders=(str(lab.root / "streams"),))
@@ -387,7 +387,7 @@ def test_two_names_over_spark_connect(lab: Lab, server: str, monkeypatch: pytest
 def sluice(elsewhere: Path, root: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.Popen(
-        [sys.executable, "-m", "sluice", *arguments, "--project", str(root)],
+        [str(Path(sys.executable).with_name("sluice")), *arguments, "--project", str(root)],
         cwd=elsewhere,
         env=inherited | {"PYTHONPATH": package_path()} | environment,
         stdout=subprocess.PIPE,
@@ -406,7 +406,7 @@ def package_path() -> str:
 def wait_for(is_so: Callable[[], bool], running: subprocess.Popen[str]) -> None:
     ends_at = time.monotonic() + 120
     while not is_so():
-        assert running.poll() is None, running.communicate()
+        assert running.poll() is None, running.communicate()[1][-3000:]
         assert time.monotonic() < ends_at
         time.sleep(0.05)
 
@@ -427,7 +427,7 @@ def test_a_driver_that_is_killed_in_another_folder(lab: Lab, kind: str, master: 
     wait_for((lab.root / "in" / "seen").exists, killed)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
-    home = next((root / ".sluice").rglob("offsets")).parent
+    home = next(root.rglob("offsets")).parent
     assert offset_lines(home) == {0: [{"parts": 2}]}
     assert not list(home.glob("commits/0"))
 
