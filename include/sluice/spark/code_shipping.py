@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.locations import is_local, local_path
 from sluice.project import Project
 from sluice.project_code import ProjectCode, forget_modules, own_modules, read_code
+from sluice.sources.coded import CodedSource
 from sluice.spark.connect_session import is_connected
 from sluice.spark.session import is_local_master
 from sluice.stream import Stream
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PATH = "PYTHONPATH"
+_NOT_HERE = "PYTHONSAFEPATH"
+"""Else a worker looks in the folder that Spark was started in first, which may have modules of the same names."""
 _VERSION = "SLUICE_CODE_VERSION"
 """Spark keeps workers apart that were started with different environments."""
 
@@ -49,6 +52,9 @@ def ship_code(project: Project, stream: Stream, session: SparkSession) -> None:
         return
     context: Any = session.sparkContext
     context.environment[_VERSION] = code.version
+    if any(isinstance(source, CodedSource) for source in stream.sources.values()):
+        # The Python that decides its batches runs beside the driver, on a cluster, too.
+        context.environment[_NOT_HERE] = "1"
     if is_local_master(context.master):
         _look_in_roots(project, context)
     elif _archive_name(code) not in context._python_includes:
@@ -96,8 +102,7 @@ def _code(project: Project, stream: Stream) -> ProjectCode:
 def _look_in_roots(project: Project, context: Any) -> None:
     declared = context.getConf().get(f"spark.executorEnv.{_PATH}")
     context.environment[_PATH] = os.pathsep.join([*project.import_roots, *([declared] if declared else [])])
-    # Else a worker looks in the folder that Spark was started in first, which may have modules of the same names.
-    context.environment["PYTHONSAFEPATH"] = "1"
+    context.environment[_NOT_HERE] = "1"
 
 
 def _archive_name(code: ProjectCode) -> str:

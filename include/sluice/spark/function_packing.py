@@ -18,6 +18,7 @@ from sluice.project import Project
 from sluice.project_code import own_modules
 from sluice.sources.coded import CodedSource
 from sluice.spark.connect_session import is_connected
+from sluice.spark.session import is_local_master
 from sluice.spark.transform import SqlTransform
 from sluice.stream import Stream
 
@@ -49,8 +50,8 @@ def pack_functions(project: Project, function: Any, session: SparkSession) -> No
 def pack_readers(project: Project, stream: Stream, session: SparkSession) -> None:
     """The same for the classes of the project that read a stream's sources, until the next function is packed.
 
-    On a server, the Python that decides their batches gets none of the files that were sent: all of the project's code
-    that they need travels with them.
+    On a server or a cluster, the Python that decides their batches gets none of the files that were sent: all of the
+    project's code that they need travels with them.
 
     Raises:
         DeclarationError: One does not import, or reads no stream; or a server would take one for another.
@@ -71,7 +72,7 @@ def pack_readers(project: Project, stream: Stream, session: SparkSession) -> Non
                 )
         except DeclarationError as exc:
             raise exc.at(f"{stream.place}, source `{name}`") from exc
-    if known and is_connected(session):
+    if known and (is_connected(session) or not is_local_master(str(session.sparkContext.master))):
         own = set(own_modules(project.import_roots))
         _register(own, own)
 
