@@ -27,7 +27,7 @@ from sluice.running.runner import run_stream
 from tests.builders import put
 from tests.campaign import in_campaigns
 from tests.spark.connect_server import DELTA, serving
-from tests.spark.lab import FIRST_MTIME, Lab, bounded, ids, offset_lines, touch, uncommit
+from tests.spark.lab import FIRST_MTIME, Lab, bounded, ids, offset_lines, touch, uncommit, write_numbers
 from tests.spark.test_project_code import _spark_home
 from tests.unit.test_docs import GUIDE, snippets
 
@@ -286,6 +286,33 @@ def test_two_classes_of_one_name(lab: Lab) -> None:
         lab.run(two)
     assert ids(lab.table("out/one")) == numbers(3)
     assert ids(lab.table("out/two")) == [-3, -2, -1]
+
+
+def test_beside_another_source(lab: Lab) -> None:
+    """One that has nothing in a batch keeps its place, also before its first offset, and while the other is killed."""
+    numbered = declared(lab, "PlannedDivided").sources["numbers"]
+    landed = sources.files("land", format="json", schema="id bigint", max_files_per_batch=1)
+    put(lab.root / "jobs" / "both.py", "def both(numbers, landed):\n    return numbers.union(landed)\n")
+    stream = Stream(
+        name="s", sources={"numbers": numbered, "landed": landed}, transform="jobs.both:both", sink=sinks.delta("out/s")
+    )
+    write_numbers(lab.root / "land", 2, first=100)
+    lab.run(stream)
+    assert ids(lab.table("out/s")) == [100, 101]
+    arrive(lab, 3)
+    assert lab.plan(stream).reason == "`numbers`: 2 new batches"
+    lab.run(stream)
+    uncommit(lab.checkpoint(stream), 3)
+    write_numbers(lab.root / "land", 1, first=102)
+    lab.run(stream)
+    assert ids(lab.table("out/s")) == [*numbers(3), 100, 101, 102]
+    assert [line[0] for line in offset_lines(lab.checkpoint(stream)).values()] == [
+        None,
+        None,
+        {"parts": 2},
+        {"parts": 3},
+        {"parts": 3},
+    ]
 
 
 def test_a_planned_end_that_the_reader_does_not_have(lab: Lab) -> None:
