@@ -27,7 +27,7 @@ from sluice.running.runner import run_stream
 from tests.builders import put
 from tests.campaign import in_campaigns
 from tests.spark.connect_server import DELTA, serving
-from tests.spark.lab import FIRST_MTIME, Lab, bounded, ids, offset_lines, touch, uncommit, write_numbers
+from tests.spark.lab import FIRST_MTIME, Lab, bounded, ids, offset_lines, snapshot, touch, uncommit, write_numbers
 from tests.spark.test_project_code import _spark_home
 from tests.unit.test_docs import GUIDE, snippets
 
@@ -271,6 +271,17 @@ def test_a_code_that_is_edited_between_runs(lab: Lab) -> None:
     arrive(lab, 2)
     lab.run(stream)
     assert ids(lab.table("out/s")) == [0, 1, 2, 100]
+
+
+def test_options_are_in_no_file(lab: Lab) -> None:
+    """Neither of the home, nor of the checkpoint: they may be secret."""
+    stream = declared(lab, "PlannedDivided", entry="zq-hidden-81")
+    arrive(lab, 2)
+    lab.run(stream)
+    assert ids(lab.table("out/s")) == numbers(2)
+    kept = snapshot(lab.root / "home")
+    assert kept
+    assert [name for name, content in kept.items() if b"zq-hidden-81" in content] == []
 
 
 def test_two_classes_of_one_name(lab: Lab) -> None:
