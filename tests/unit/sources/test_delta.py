@@ -24,8 +24,6 @@ from tests.builders import NOW, commit_file, edit_commit, make_delta, set_commit
 from tests.fuzzing import outcome
 from tests.remedies import read_remedy
 
-LATER = datetime.now(UTC) + timedelta(hours=25)
-"""When what is committed now is a day old."""
 NEW = Position(None)
 
 
@@ -497,7 +495,8 @@ class TestRefusals:
         position = Position(offset(tmp_path, 2))
         assert ends(plan(tmp_path, position)) == []
         assert plan(tmp_path, position).oldest_ms is None
-        assert ends(plan(tmp_path, position, now=LATER)) == [(3, -1, False)]
+        later = datetime.now(UTC) + timedelta(hours=25)
+        assert ends(plan(tmp_path, position, now=later)) == [(3, -1, False)]
         make_delta(tmp_path, [2])
         assert (ends(plan(tmp_path, position)), counts(plan(tmp_path, position))) == ([(4, -1, False)], [(1, 1)])
         # Whoever takes the option out again must not read them.
