@@ -134,16 +134,52 @@ NO_CHECK_OF_SPARKS = {any_text, codec, serializer}
 """Of these values, Spark's setting takes all; what takes them in the end does not."""
 OBJECTS = re.compile(r"(?i)(internal/config/[^/]*\$|/\w*(SQLConf|Conf|Config|HiveUtils|config/package))\$?\.class")
 
+LOOPS = """
+public class Loops {
+    /** Loads those of the classes that load. */
+    public void load(String names, ClassLoader loader) {
+        for (String name : names.split("\\0")) {
+            try {
+                Class.forName(name, true, loader);
+            } catch (Throwable e) {
+                continue;
+            }
+        }
+    }
 
-def entries(spark: SparkSession) -> Any:
+    /** For each value, whether a function throws. */
+    public String refused(Object function, String values) {
+        StringBuilder found = new StringBuilder();
+        for (String value : values.split("\\0", -1)) {
+            try {
+                ((scala.Function1) function).apply(value);
+                found.append(' ');
+            } catch (Throwable e) {
+                found.append('!');
+            }
+        }
+        return found.toString();
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def loops(spark: SparkSession) -> Any:
+    """`LOOPS` in the JVM: ten thousand calls one by one, of which each has a stack to tell of, take minutes."""
+    jvm: Any = spark._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(LOOPS)
+    return compiler.getClassLoader().loadClass("Loops").newInstance()
+
+
+def entries(spark: SparkSession, loops: Any) -> Any:
     """Every setting that Spark and Delta know, by its name: all objects that declare some are loaded."""
     jvm: Any = spark._jvm
     own = Path(pyspark.__file__).parent / "jars"
-    for name in class_names([*own.glob("spark-*.jar"), *map(Path, jars.class_path())]):
-        try:
-            jvm.java.lang.Class.forName(name)
-        except (Py4JJavaError, PySparkException):
-            continue
+    names = class_names([*own.glob("spark-*.jar"), *map(Path, jars.class_path())])
+    loops.load("\0".join(names), jvm.java.lang.Thread.currentThread().getContextClassLoader())
     known = jvm.java.lang.Class.forName("org.apache.spark.internal.config.ConfigEntry$")
     field = known.getDeclaredField("knownConfigs")
     field.setAccessible(True)
@@ -165,27 +201,28 @@ def is_refused(call: Callable[..., object], *args: object) -> bool:
     return False
 
 
-def test_values(spark: SparkSession) -> None:
+def test_values(spark: SparkSession, loops: Any) -> None:
     """Of many values, what is refused is what Spark refuses, for every setting of the table."""
-    known, wrong = entries(spark), []
+    known, wrong = entries(spark, loops), []
     seen: set[Check] = set()
     for key, check in SETTINGS.items():
         if key in NO_ENTRY or check in NO_CHECK_OF_SPARKS:
             continue
         converter = known.get(key).valueConverter()
         # What a check says of a value, it says for each setting of its row.
-        for value in SHORT if check in seen else PROBES:
-            is_ours, is_sparks = check(value) is not None, is_refused(converter.apply, value)
+        values = SHORT if check in seen else PROBES
+        for value, answer in zip(values, loops.refused(converter, "\0".join(values)), strict=True):
+            is_ours, is_sparks = check(value) is not None, answer == "!"
             if is_ours != is_sparks and not (value in BIG_SIZES and check("1m") is None):
                 wrong.append((key, value, "refused" if is_sparks else "taken"))
         seen.add(check)
     assert not wrong, wrong
 
 
-def test_names(spark: SparkSession) -> None:
+def test_names(spark: SparkSession, loops: Any) -> None:
     """Every name is one of Spark's, and none of Spark's and Delta's is taken for a misspelt one."""
     jvm: Any = spark._jvm
-    keys = jvm.java.lang.String.join("\n", entries(spark).keySet()).split("\n")
+    keys = jvm.java.lang.String.join("\n", entries(spark, loops).keySet()).split("\n")
     assert len(keys) > 1700
     assert set(SETTINGS) - set(keys) == NO_ENTRY
     assert {key: meant for key in [*keys, *earlier(jvm)] if (meant := meant_setting(key)) is not None} == {}
