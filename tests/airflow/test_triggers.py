@@ -237,9 +237,17 @@ class TestLagTrigger:
         trigger = LagTrigger(stream="events", **{LIMITS[unit]: 5})  # type: ignore[arg-type]
 
         assert trigger.met({"a": SourceLag({unit: 6})}) is None
-        met = trigger.met({"a": SourceLag({unit: 5})})
-        assert met == {**dict.fromkeys(UNITS), unit: 5, "offsets_per_partition": None, "age_seconds": 0.0}
+        met = trigger.met({"a": SourceLag({unit: 5}, NOW_MS)})
+        assert met is not None and met.pop("age_seconds") > 0  # noqa: PT018 - for mypy
+        assert met == {**dict.fromkeys(UNITS), unit: 5, "offsets_per_partition": None}
         assert {f"max_{unit}", "max_age"} <= signature(LagSensor).parameters.keys()
+
+    @pytest.mark.parametrize(("amount", "is_met"), [({"offsets": 0}, True), ({"offsets": 3}, False), ({}, False)])
+    def test_an_age_that_nobody_tells(self, amount: dict[str, int], *, is_met: bool) -> None:
+        """Kafka tells what waits, and not since when: that is no age of zero."""
+        met = LagTrigger(stream="events", max_age_seconds=60).met({"told": SourceLag(amount)})
+
+        assert (met is not None) == is_met
 
     def test_a_limit_of_each_partition(self) -> None:
         """Of the fullest one; where a source has none, it is within no such limit."""

@@ -118,6 +118,8 @@ class Available:
     """Arrival time of the oldest thing that waits, in milliseconds since the epoch."""
     unplannable: str | None = None
     """Why the batches can't be decided from outside of Spark; None when they can."""
+    is_counted: bool = True
+    """Whether the steps are all that waits: False where Spark alone knows."""
     undrainable: str | None = None
     """Why Spark would take something else where it decides the batches; None when it would not."""
     later: Amount = field(default_factory=dict)
@@ -172,7 +174,9 @@ class Source(ABC):
     """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
 
     def waiting(self, found: Available) -> Amount:
-        """How much it has."""
+        """How much it has; nothing is known where Spark alone knows."""
+        if not found.is_counted:
+            return {}
         return total(step.amount for step in found.steps) if found.steps else {self.unit: 0, "bytes": 0, "rows": 0}
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:  # noqa: B027 - most have none

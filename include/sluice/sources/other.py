@@ -53,7 +53,8 @@ class OtherSource(Source):
         return False
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
-        return Available(steps=(), unplannable=f"Spark alone knows the offsets of a source of format `{self.format}`")
+        why = f"Spark alone knows the offsets of a source of format `{self.format}`"
+        return Available(steps=(), unplannable=why, is_counted=False)
 
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True

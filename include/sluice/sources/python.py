@@ -20,7 +20,6 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from sluice.amounts import Amount
 from sluice.checkpoint.offsets import decoded_offset
 from sluice.datasets import Dataset
 from sluice.declaration_checks import check_reference, declares
@@ -109,15 +108,11 @@ class PythonSource(CodedSource):
         loaded: type = found
         return loaded
 
-    def waiting(self, found: Available) -> Amount:
-        """Nothing, where `available` says so; else nobody counts it."""
-        return {} if found.unplannable is not None else super().waiting(found)
-
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         loaded = self.load()
         if inspect.getattr_static(loaded, _METHOD, None) is None:
             why = f"`{self.data_source}` has no `{_METHOD}`, so that Spark alone knows its offsets"
-            return Available(steps=(), unplannable=why)
+            return Available(steps=(), unplannable=why, is_counted=False)
         at = self._decoded(position.offset)
         ends = self._ends(loaded, at, bound.until)
         return Available(tuple(Step(end) for end in _beyond(position.offset, ends, self._wrong(loaded))))

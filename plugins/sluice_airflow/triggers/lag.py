@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sluice.amounts import OF_EVERYTHING, UNITS, Amount, count_in
+from sluice.amounts import OF_EVERYTHING, UNITS, Amount, count_in, is_nothing
 from sluice.monitoring.inspection import SourceLag
 from sluice_airflow.triggers.shared_poll import Sighting
 from sluice_airflow.triggers.stream import StreamTrigger, follow_lag, look_at_lag
@@ -73,9 +73,9 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         backlog: dict[str, float | None] = {unit: count_in(amounts, unit) for unit in UNITS}
         partitions = [one.offsets for lag in seen.values() for one in lag.partitions.values()]
         backlog[_PER_PARTITION] = max(partitions, default=None)
-        ages = [lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()]
-        # Of what a source does not count, nobody knows the age either.
-        backlog["age_seconds"] = max(ages, default=0.0) if all(lag.amount for lag in seen.values()) else None
+        ages = [_age(lag, now) for lag in seen.values()]
+        known = [age for age in ages if age is not None]
+        backlog["age_seconds"] = max(known, default=0.0) if known == ages else None
         for name, limit in [*limits.items(), ("age_seconds", self.max_age_seconds)]:
             if limit is None:
                 continue
@@ -85,6 +85,14 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
             if waiting is None or waiting > limit:
                 return None
         return backlog
+
+
+def _age(lag: SourceLag, now: datetime) -> float | None:
+    """How long the oldest of it has waited, in seconds; None where something may wait, and nobody tells since when."""
+    if is_nothing(lag.amount):
+        return 0.0
+    age: float | None = lag.as_json(now)["age_seconds"]
+    return age
 
 
 def _with_zeros(amount: Amount, limited: Collection[str]) -> Amount:

@@ -355,7 +355,8 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         problems = () if missed is None else (missed,)
         start = before_all(log.table_id, started_at, end)
         if start.reservoir_version < 0:
-            found = Available(steps=(), started_at=started_at, unplannable=why_drained(self.options))
+            why = why_drained(self.options)
+            found = Available(steps=(), started_at=started_at, unplannable=why, is_counted=why is None)
         else:
             found = self._cut(log, self._chunks(log, start, end, storage), started_at, storage)
         return replace(found, problems=(*problems, *found.problems))
