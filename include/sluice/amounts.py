@@ -83,8 +83,9 @@ def describe_count(amount: Amount, adjective: str = "") -> str:
 
 
 def count_of(count: int, unit: str, adjective: str = "") -> str:
-    """A count of a unit: `1 file`, `1,204 new rows`."""
-    return f"{count:,} {adjective + ' ' if adjective else ''}{unit.removesuffix('s') if count == 1 else unit}"
+    """A count of a unit, or of batches: `1 file`, `1,204 new rows`."""
+    one = "batch" if unit == "batches" else unit.removesuffix("s")
+    return f"{count:,} {adjective + ' ' if adjective else ''}{one if count == 1 else unit}"
 
 
 def amount_json(amount: Amount) -> dict[str, int | None]:

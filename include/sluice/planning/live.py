@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.amounts import describe_count, total
+from sluice.amounts import count_of, describe_count, total
 from sluice.errors import Problem
 from sluice.locations import join
 from sluice.planning.survey import Survey
@@ -87,6 +87,5 @@ def live_reason(seen: Survey, trigger: LiveTrigger) -> str:
 
 def what_is_new(found: Available) -> str:
     """How much a source has, in words: in its first unit, or, where nobody counts it, in batches."""
-    batches = len(found.steps)
     new = describe_count(total(step.amount for step in found.steps), "new")
-    return new or f"{batches:,} new batch{'es' if batches != 1 else ''}"
+    return new or count_of(len(found.steps), "batches", "new")

@@ -109,15 +109,22 @@ def _leave_out_planning(stream: Stream, nodes: Iterable[ast.AST]) -> None:
     """Take the method that only plans out of each class that reads a source, and out of those that it derives from."""
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     for source in stream.sources.values():
-        waiting, known = [source.reference.partition(":")[2]] if isinstance(source, CodedSource) else [], set[str]()
-        while waiting:
-            name = waiting.pop()
-            known.add(name)
-            for node in classes:
-                if isinstance(source, CodedSource) and node.name == name:
-                    planning = source.planning_method
-                    node.body = [part for part in node.body if getattr(part, "name", None) != planning]
-                    waiting += {ast.unparse(base).rpartition(".")[2] for base in node.bases} - known
+        if isinstance(source, CodedSource):
+            for node in _with_bases(source.reference.partition(":")[2], classes):
+                node.body = [part for part in node.body if getattr(part, "name", None) != source.planning_method]
+
+
+def _with_bases(name: str, classes: Iterable[ast.ClassDef]) -> list[ast.ClassDef]:
+    """The classes of a name, and those that they derive from, found by their names."""
+    found: list[ast.ClassDef] = []
+    waiting, known = [name], set[str]()
+    while waiting:
+        current = waiting.pop()
+        known.add(current)
+        named = [node for node in classes if node.name == current]
+        found += named
+        waiting += {ast.unparse(base).rpartition(".")[2] for node in named for base in node.bases} - known
+    return found
 
 
 def transform_texts(project: Project, stream: Stream, sql: DeclaredSql | None = None) -> Mapping[str, bytes] | None:

@@ -128,7 +128,7 @@ def describe_backlog(lags: Sequence[SourceLag]) -> str:
     if not uncounted:
         return told
     batches = known_sum(lag.batches for lag in uncounted)
-    rest = "not known" if batches is None else f"{batches:,} batch{'es' if batches != 1 else ''}"
+    rest = "not known" if batches is None else count_of(batches, "batches")
     return rest if told in {"", "nothing"} else f"{told}, {rest}"
 
 

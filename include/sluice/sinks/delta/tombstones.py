@@ -60,8 +60,10 @@ def taken_back(location: str, query_id: str, *, storage: Storage) -> str | None:
         StorageError: It can't be read.
     """
     log = open_log(location, storage=storage)
-    for version in reversed(log.versions if log is not None else ()):
-        commit = None if log is None else read_commit(log, version, storage=storage)
+    if log is None:
+        return None
+    for version in reversed(log.versions):
+        commit = read_commit(log, version, storage=storage)
         if commit is not None and query_id in commit.transactions:
             problem = taken_back_since(location, version, is_pending=False, storage=storage)
             return None if problem is None else f"were taken back: {problem.cause}"
