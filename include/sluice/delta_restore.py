@@ -10,7 +10,8 @@ import msgspec
 from sluice.delta_table import commit_lines
 from sluice.storage import Storage
 
-_RESTORE = "RESTORE"
+RESTORE = "RESTORE"
+"""What a commit is called that has taken a table back."""
 _MOST_STEPS = 20
 
 
@@ -55,7 +56,7 @@ def read_restore(location: str, version: int, *, storage: Storage) -> Restore | 
             return None
         if info is not None:
             parameters = info.operation_parameters if isinstance(info.operation_parameters, dict) else {}
-            return Restore(_number(parameters.get("version"))) if info.operation == _RESTORE else None
+            return Restore(_number(parameters.get("version"))) if info.operation == RESTORE else None
     return None
 
 

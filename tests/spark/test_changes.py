@@ -203,6 +203,26 @@ def test_deletes_that_were_taken_back(lab: Lab) -> None:
     assert held(lab) == [("b", 1, "b")]
 
 
+def test_deletes_that_may_have_been_taken_back(lab: Lab) -> None:
+    """The commits that would tell are gone from the log, and a restore stands in it."""
+    stream = declared(1)
+    arrive(lab, 0, [("z", 1, "z", False), ("z", 2, None, True)])
+    lab.run(stream)
+    arrive(lab, 1, [("a", 9, None, True), ("b", 1, "b", False)])
+    lab.run(stream)
+    deletes = DeltaTable(str(lab.root / "out_tombstones"))
+    newest = deletes.version()
+    deletes.restore(newest - 2)
+    DeltaTable(str(lab.root / "out_tombstones")).create_checkpoint()
+    for commit in sorted((lab.root / "out_tombstones" / "_delta_log").glob("0*.json"))[: newest + 1]:
+        commit.unlink()
+    forget_tables(lab.spark)
+    arrive(lab, 2, [("a", 3, "late, older than its delete", False)])
+    with pytest.raises(RefusedError, match="may have been taken back") as refused:
+        lab.run(stream)
+    assert refused.value.finding.code == "TOMBSTONES_GONE"
+
+
 def named(feed: DataFrame) -> DataFrame:
     return feed.withColumn("v", F.col("op"))
 

@@ -54,7 +54,7 @@ def pack_readers(project: Project, stream: Stream, session: SparkSession) -> Non
     project's code that they need travels with them.
 
     Raises:
-        DeclarationError: One does not import, or reads no stream; or a server would take one for another.
+        DeclarationError: One does not import, or reads no stream; or Spark would take one for another.
     """
     known: dict[str, str] = {}
     for name, source in stream.sources.items():
@@ -64,8 +64,9 @@ def pack_readers(project: Project, stream: Stream, session: SparkSession) -> Non
             loaded: Any = source.load()
             pack_functions(project, loaded, session)
             other = known.setdefault(loaded.name().lower(), source.reference)
-            # A server looks each up by its name when the query starts: the last one that was registered.
-            if is_connected(session) and other != source.reference:
+            # A server looks each up by its name when the query starts, and so does any Spark that is given a schema: it
+            # takes the last one that was registered.
+            if other != source.reference:
                 raise DeclarationError(
                     f"`{other}` and `{source.reference}` have one name, `{loaded.name()}`",
                     remedy="let `name()` of one of them give another",

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from sluice.sinks.delta.taken_back import taken_back_since
 from sluice.storage import Storage
-from tests.builders import make_delta
+from tests.builders import edit_commit, make_delta
 
 
 @pytest.fixture
@@ -52,3 +52,51 @@ def test_one_that_lies_far_back(table: Path) -> None:
         "version 3 has taken the table back to version 1, and the stream has written version 2",
         False,
     )
+
+
+def remedy(table: Path, version: int) -> str:
+    found = taken_back_since(str(table), version, is_pending=True, storage=Storage())
+    assert found is not None
+    return found.remedy
+
+
+def test_restores_one_after_the_other(table: Path) -> None:
+    """The version that is named has the rows, and not those of a restore before."""
+    for _ in range(2):
+        DeltaTable(table).restore(1)
+    assert "by `RESTORE` to the version before (2);" in remedy(table, 2)
+    DeltaTable(table).restore(2)
+    assert told(table, 2, is_pending=True) is None
+
+
+def test_maintenance_in_between(table: Path) -> None:
+    """Who compacts, cleans or sets a property has written no rows: the batch is not passed over for it."""
+    DeltaTable(table).restore(1)
+    DeltaTable(table).optimize.compact()
+    DeltaTable(table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(table).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    assert told(table, 2, is_pending=True) == (told(table, 2)[0], True)  # type: ignore[index]
+    make_delta(table, [9])
+    assert told(table, 2, is_pending=True) == (told(table, 2)[0], False)  # type: ignore[index]
+    assert "and the one before it has not (`EXCEPT ALL`)" in remedy(table, 2)
+
+
+def test_one_that_names_a_time(table: Path) -> None:
+    """Whether it shows the batch is told by its files; that it does not is not known of any other time."""
+    DeltaTable(table).restore(1)
+    DeltaTable(table).restore(2)
+    name_a_time(table)
+    assert told(table, 2, is_pending=True) is None
+    assert told(table, 2) is None
+    DeltaTable(table).restore(1)
+    name_a_time(table)
+    assert told(table, 2, is_pending=True) == (
+        "version 5 has taken the table back to a time before, and the stream has written version 2",
+        True,
+    )
+    assert "by `RESTORE` to the version before (4);" in remedy(table, 2)
+
+
+def name_a_time(table: Path) -> None:
+    """As Delta's own restores to a time have it: no version."""
+    edit_commit(table, DeltaTable(table).version(), {"operationParameters": {"timestamp": "2026-11-28 06:00:00"}})

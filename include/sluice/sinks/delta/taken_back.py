@@ -5,8 +5,10 @@ It still says that it has batches of which the rows are gone.
 
 from __future__ import annotations
 
-from sluice.delta_restore import read_restore
-from sluice.delta_table import commit_file, open_log
+from collections.abc import Mapping
+
+from sluice.delta_restore import RESTORE, Restore, read_restore
+from sluice.delta_table import DeltaLog, commit_file, open_log, read_commit
 from sluice.errors import Problem
 from sluice.storage import Storage
 
@@ -18,7 +20,7 @@ def taken_back_since(location: str, version: int, *, is_pending: bool, storage: 
     """What is to be said of a table that shows an earlier version than one that it has had; None where it does not.
 
     Blocking while the batch of the version is pending: it would be passed over as done. But not once others have
-    written: to take the table forward again would take their rows, and the stream is not to stand for good.
+    written rows: to take the table forward again would take them, and the stream is not to stand for good.
 
     Args:
         location: Where the table is.
@@ -33,18 +35,18 @@ def taken_back_since(location: str, version: int, *, is_pending: bool, storage: 
     if log is None:
         return None
     shown: dict[int, int] = {}
-    at, restored = version, version
+    at, restored, whole = version, version, version
     first = version if is_pending else max(version, log.latest - _MOST_COMMITS)
     for number in range(first + 1, log.latest + 1):
         restore = read_restore(location, number, storage=storage)
         if restore is not None:
-            to, restored = restore.version, number
-            # A restore may undo another one. To when one went that names a time is not known.
-            at = -1 if to is None else shown.get(to, min(to, version))
+            restored = number
+            at = _shown(log, number, restore, version, shown, storage=storage)
         shown[number] = at
+        whole = number if at >= version else whole
     if at >= version:
         return None
-    is_newest = restored == log.latest
+    others = any(_has_rows(log, number, storage=storage) for number in range(whole + 1, log.latest + 1))
     return Problem(
         code="SINK_RESTORED",
         file=commit_file(location, restored),
@@ -54,11 +56,35 @@ def taken_back_since(location: str, version: int, *, is_pending: bool, storage: 
         consequence="rows of batches that the stream has written are not in it, and it does not write them again",
         remedy="if that was not meant, "
         + (
-            f"take the table forward again by `RESTORE` to the version before ({restored - 1})"
-            if is_newest
-            else "append the rows again that version"
-            f" {version} has (`VERSION AS OF {version}`): others have written since, whose rows a `RESTORE` would take"
+            f"append the rows again that version {version} has (`VERSION AS OF {version}`) and the one before it has"
+            " not (`EXCEPT ALL`): others have written since, whose rows a `RESTORE` would take"
+            if others
+            else f"take the table forward again by `RESTORE` to the version before ({whole})"
         )
         + "; or recompute the rows of the intervals by a backfill",
-        is_blocking=is_pending and is_newest,
+        is_blocking=is_pending and not others,
     )
+
+
+def _shown(
+    log: DeltaLog, number: int, restore: Restore, version: int, shown: Mapping[int, int], *, storage: Storage
+) -> int:
+    """The version, of those up to `version`, whose rows a restore shows; -1 where nobody knows.
+
+    Which version one goes to that names a time is not in the log; but it is one with the files of `version` where it
+    brings them back.
+    """
+    if restore.version is not None:
+        # A restore may undo another one.
+        return shown.get(restore.version, min(restore.version, version))
+    written, brought = (read_commit(log, one, storage=storage) for one in (version, number))
+    if written is None or brought is None or not written.files:
+        return -1
+    is_back = {file.path for file in written.files} <= {file.path for file in brought.files}
+    return version if is_back else -1
+
+
+def _has_rows(log: DeltaLog, number: int, *, storage: Storage) -> bool:
+    """Whether a commit that is no restore has changed rows: maintenance, and settings, change none."""
+    commit = read_commit(log, number, storage=storage)
+    return commit is not None and commit.operation != RESTORE and bool(commit.files or commit.removes_data)

@@ -67,7 +67,9 @@ def taken_back(location: str, query_id: str, *, storage: Storage) -> str | None:
         if commit is not None and query_id in commit.transactions:
             problem = taken_back_since(location, version, is_pending=False, storage=storage)
             return None if problem is None else f"were taken back: {problem.cause}"
-    return None
+    # All of them are older than what the log has.
+    problem = taken_back_since(location, log.first_kept - 1, is_pending=False, storage=storage)
+    return None if problem is None else f"may have been taken back: {problem.cause}"
 
 
 def begin(location: str, deletes: DataFrame) -> None:
