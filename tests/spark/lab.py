@@ -13,7 +13,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -22,6 +24,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructType
 
 from sluice import Stream
 from sluice.plan import Plan
@@ -39,6 +42,44 @@ from sluice.times import system_clock
 FIRST_MTIME = 1_700_000_000
 """Modification time of the first file that `write_files` makes, in seconds since the epoch; each next is 1 s later."""
 NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of a table as a DataFrame gives them; Spark is asked for all but the rows, which cost it a job."""
+
+    spark: SparkSession
+    rows: pa.Table
+
+    def collect(self) -> list[Row]:
+        rows: list[Row] = ArrowTableToRowsConversion.convert(self.rows, self._schema)
+        return rows
+
+    def count(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows.column_names)
+
+    def select(self, *columns: Any) -> Held | DataFrame:
+        if all(isinstance(column, str) and column in self.columns for column in columns):
+            return Held(self.spark, self.rows.select(columns))
+        return self._frame.select(*columns)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+    @property
+    def _schema(self) -> StructType:
+        return from_arrow_schema(self.rows.schema)
+
+    @property
+    def _frame(self) -> DataFrame:
+        # Spark takes no column that has no piece.
+        pieces = [pa.chunked_array(column.chunks or [pa.array([], column.type)]) for column in self.rows.columns]
+        frame: DataFrame = self.spark.createDataFrame(pa.table(pieces, schema=self.rows.schema))
+        return frame
 
 
 @dataclass(frozen=True)
@@ -82,13 +123,9 @@ class Lab:
     def checkpoint(self, stream: Stream) -> Path:
         return self.root / "home" / stream.name / "generations" / "0001"
 
-    def table(self, path: str) -> DataFrame:
+    def table(self, path: str) -> Held:
         """A Delta table of the project, as delta-rs reads it: Spark, which wrote it, would need a second or two."""
-        found = DeltaTable(str(self.root / path)).to_pyarrow_table()
-        # Spark takes no column that has no piece.
-        pieces = [pa.chunked_array(column.chunks or [pa.array([], column.type)]) for column in found.columns]
-        frame: DataFrame = self.spark.createDataFrame(pa.table(pieces, schema=found.schema))
-        return frame
+        return Held(self.spark, DeltaTable(str(self.root / path)).to_pyarrow_table())
 
     def spark_table(self, path: str) -> DataFrame:
         """The same as Spark reads it, where that is what a test is about."""
@@ -211,12 +248,12 @@ def append_outside(table: Path, numbers: Iterable[int]) -> None:
     write_deltalake(str(table), pa.table({"id": pa.array(list(numbers), pa.int64())}), mode="append")
 
 
-def ids(frame: DataFrame) -> list[int]:
+def ids(frame: DataFrame | Held) -> list[int]:
     """The `id` column, sorted."""
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+def rows(frame: DataFrame | Held) -> list[tuple[Any, ...]]:
     """Every row as a tuple, sorted."""
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,9 +39,12 @@ class ModuleWords(ast.NodeVisitor):
     def read(self, file: str) -> None:
         """Read a module's file; one that can't be read has no words."""
         try:
-            self.visit(ast.parse(Path(file).read_bytes(), file))
-        except (OSError, SyntaxError, ValueError, RecursionError):
+            words = _words_of(Path(file).read_bytes())
+        except (OSError, SyntaxError, ValueError):
             return
+        self.names |= words.names
+        self.columns |= words.columns
+        self.literals |= words.literals
 
     def read_sql(self, sql: DeclaredSql) -> None:
         """Read a query."""
@@ -96,6 +101,20 @@ class ModuleWords(ast.NodeVisitor):
         if isinstance(node.value, str):
             quoted = (first or second for first, second in _QUOTED.findall(node.value))
             self.literals.update([node.value, *quoted])
+
+
+@functools.lru_cache(16)
+def _words_of(text: bytes) -> ModuleWords:
+    """The words of one module, for many ask for those of the same; of one that is nested too deep, the first of them.
+
+    Raises:
+        SyntaxError: It is no Python.
+        ValueError: It has a null byte.
+    """
+    words = ModuleWords()
+    with contextlib.suppress(RecursionError):
+        words.visit(ast.parse(text))
+    return words
 
 
 def _texts(node: ast.expr) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import functools
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -26,6 +27,8 @@ from sluice.stream import Stream
 
 _MOST_FILES = 1000
 """Among how many files a name is looked for that is near."""
+_MOST_KEPT = 64
+"""Of how many modules it is kept what their text tells: a run asks five times, a warm process before every run."""
 _DYNAMIC = {"exec", "eval", "globals", "vars", "locals", "setattr", "__dict__", "__path__", "modules", "meta_path"}
 """What may make names that the text does not show."""
 
@@ -93,6 +96,8 @@ def _digest(texts: Mapping[str, bytes]) -> str:
 
 def _codes(texts: Mapping[str, bytes], stream: Stream) -> dict[str, bytes]:
     """What the texts of modules say to Python, without what only plans."""
+    if not any(isinstance(source, CodedSource) for source in stream.sources.values()):
+        return {name: _code(text) for name, text in texts.items()}
     trees: dict[str, ast.Module] = {}
     for name, text in texts.items():
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -103,6 +108,14 @@ def _codes(texts: Mapping[str, bytes], stream: Stream) -> dict[str, bytes]:
         with contextlib.suppress(RecursionError, MemoryError):
             codes[name] = ast.dump(tree).encode()
     return codes
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _code(text: bytes) -> bytes:
+    """What a text says to Python; the text itself where that is nothing."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.dump(ast.parse(text)).encode()
+    return text
 
 
 def _leave_out_planning(stream: Stream, nodes: Iterable[ast.AST]) -> None:
@@ -162,13 +175,17 @@ def _texts(module: str, file: str, roots: Sequence[str]) -> dict[str, bytes]:
     return texts
 
 
-def _imported(text: bytes, package: str) -> Iterator[str]:
+@functools.lru_cache(_MOST_KEPT)
+def _imported(text: bytes, package: str) -> tuple[str, ...]:
     """The names of modules that a module of a package imports, with those that may be modules."""
     try:
-        nodes = list(ast.walk(ast.parse(text)))
+        return tuple(dict.fromkeys(_imports(ast.parse(text), package)))
     except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in nodes:
+        return ()
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -222,10 +239,8 @@ def _find(project: Project, stream: Stream, reference: str, what: str) -> _Funct
     file = _module_file(project, stream, module, what)
     if file is None:
         return None
-    names = _Names()
     try:
-        text = Path(file).read_bytes()
-        names.visit(ast.parse(text, file))
+        names = _names(Path(file).read_bytes())
     except SyntaxError as exc:
         raise DeclarationError(
             f"`{module}` does not import: {type(exc).__name__}: {exc.msg}",
@@ -295,12 +310,10 @@ def _is_dynamic(package: str | None) -> bool:
     """Whether a package may find its modules in ways of its own; one without a file can't."""
     if package is None:
         return False
-    names = _Names()
     try:
-        names.visit(ast.parse(Path(package).read_bytes()))
+        return _names(Path(package).read_bytes()).is_dynamic
     except (OSError, SyntaxError, ValueError, RecursionError):
         return True
-    return names.is_dynamic
 
 
 def _near_modules(module: str, roots: Iterable[str]) -> str | None:
@@ -343,6 +356,20 @@ class _Names(ast.NodeVisitor):
         self.is_dynamic |= _is_dynamic_name(node)
         self.bound += _bound_by(node)
         super().generic_visit(node)
+
+
+@functools.lru_cache(8)
+def _names(text: bytes) -> _Names:
+    """The names that a module of a text binds.
+
+    Raises:
+        SyntaxError: It is no Python.
+        ValueError: It has a null byte.
+        RecursionError: It is nested too deep.
+    """
+    names = _Names()
+    names.visit(ast.parse(text))
+    return names
 
 
 def _is_dynamic_name(node: ast.AST) -> bool:
