@@ -104,7 +104,9 @@ class Judging:
         return JudgingDocument(**{**asdict(self), "measured": measured})
 
 
-StageKind = Literal["lease", "session", "settle", "begin", "batch", "drain", "live", "no_data", "audit", "record"]
+StageKind = Literal[
+    "lease", "session", "settle", "begin", "batch", "drain", "live", "no_data", "audit", "publish", "record"
+]
 """Of a run of the live stream."""
 BackfillStageKind = Literal[
     "lease", "live_lease", "session", "begin", "compute", "audit", "replace", "quarantine", "record"

@@ -26,6 +26,8 @@ from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.sensors.quality import QualitySensor
 from sluice_airflow.ui.next_run import NextRun, look_ahead
+from sluice_airflow.ui.reading import RunFile
+from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.streams_view import stream_row
 from tests.golden_homes.unpacking import ARCHIVES, GoldenHome, unpack
 from tests.remedies import read_remedy
@@ -198,13 +200,15 @@ def test_the_sensors_see_what_is_planned(case: Case, golden: GoldenHome) -> None
         else:
             assert seen.xcom_value["files"] == taken
     if case.code == "HELD_BY_QUALITY":
-        with pytest.raises(AirflowFailException, match="is `fail`"):
+        with pytest.raises(AirflowFailException, match="is `fail`") as ended:
             QualitySensor(task_id="q", stream="numbers", project=str(golden.root), until="").poke(context())
         assert page.hold is not None
+        assert page.hold.failed in document["problem"]["cause"]
+        assert page.hold.failed in str(ended.value)
 
 
 def test_a_backfill_is_planned_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sluice backfill --dry-run --json`, and the operator in a backfill's run."""
+    """`sluice backfill --dry-run --json`, the operator in a backfill's run, and the page of that run."""
     golden = unpack(NEWEST["backfilled"], tmp_path)
     days = "2026-01-01", "2026-01-02"
     asked = ["--start", days[0], "--end", days[1], "--dry-run", "--json", "--project", str(golden.root)]
@@ -217,6 +221,10 @@ def test_a_backfill_is_planned_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert NOBODY in str(ended)
     assert (record.plan.verdict, record.plan.reason) == (document["verdict"], document["reason"])
     assert (record.plan.version, record.plan.publish) == (document["version"], document["publish"])
+    run = RunFile(record.run_id, record)
+    page = run_page("numbers", run, None, datetime.now(UTC), owner=None, is_visible=lambda _stream: True)
+    assert page.row.reason == document["reason"]
+    assert [text for _name, text in page.stages] == [stage["text"] for stage in document["stages"]]
 
 
 def test_what_to_do_beside_a_run(tmp_path: Path) -> None:

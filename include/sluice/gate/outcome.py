@@ -8,7 +8,8 @@ from typing import Literal
 
 from sluice.gate.judged_runs import judged_records
 from sluice.home import StreamHome
-from sluice.runs.record import RunRecord
+from sluice.quality.judgement import describe_failed
+from sluice.runs.record import QualityRecord, RunRecord
 
 _MOST_READ = 60
 """How many judged runs are looked at: backfills, and runs that broke off, say nothing of the live stream."""
@@ -25,6 +26,8 @@ class QualityOutcome:
     verdict: Standing
     """The run's own verdict."""
     failed_checks: int
+    failed: str
+    """What the verdict is for, in the words of a plan that quality holds."""
     reaches: datetime | None
     """The run took everything that arrived before this moment; None when it may have left something."""
     skipped_until: datetime | None
@@ -66,11 +69,17 @@ def quality_outcome(home: StreamHome) -> QualityOutcome | None:
                 run_id=record.run_id,
                 verdict=quality.verdict,
                 failed_checks=quality.failed_checks,
+                failed=_failed(quality),
                 reaches=_reached(record),
                 skipped_until=checked.until if checked is not None else None,
                 released_by=quality.released_by,
             )
     return None
+
+
+def _failed(quality: QualityRecord) -> str:
+    failed = [check for check in quality.checks if not check.success]
+    return describe_failed([check for check in failed if check.policy == "fail"] or failed)
 
 
 def _reached(record: RunRecord) -> datetime | None:

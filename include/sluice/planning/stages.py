@@ -63,6 +63,7 @@ def _stages(plan: Plan, project: Project, seen: Survey, unjudged: str | None, st
     yield _no_data()
     if chosen is not None:
         yield Stage("audit", f"judge the run by {_checks(chosen)}")
+        yield Stage("publish", "close the gate: what the run wrote counts downstream")
     yield Stage("record", "close the record")
 
 

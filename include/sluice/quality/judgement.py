@@ -124,7 +124,7 @@ def history_values(checks: Sequence[CheckRecord]) -> dict[str, float]:
     }
 
 
-def describe_failed(results: Sequence[CheckResult]) -> str:
+def describe_failed(results: Sequence[CheckResult | CheckRecord]) -> str:
     """Failed checks in one line: how many, and the first of them with their figures."""
     said = [f"`{result.type}`{_columns(result)}{_figures(result)}" for result in results]
     return "; ".join(said[:3]) + (f"; and {len(said) - 3} more" if len(said) > 3 else "")
@@ -156,7 +156,7 @@ def failing_results(judged: Judgement) -> list[CheckResult]:
     return [result for result in judged.failed if result.policy == "fail"]
 
 
-def _columns(result: CheckResult) -> str:
+def _columns(result: CheckResult | CheckRecord) -> str:
     named = [result.kwargs.get(name) for name in ("column", "column_A", "column_B")] + list(
         result.kwargs.get("column_list") or ()
     )
@@ -164,7 +164,7 @@ def _columns(result: CheckResult) -> str:
     return f" of {', '.join(columns)}" if columns else ""
 
 
-def _figures(result: CheckResult) -> str:
+def _figures(result: CheckResult | CheckRecord) -> str:
     found = result.result
     if (count := found.get("unexpected_count")) is not None:
         rows = found.get("element_count")

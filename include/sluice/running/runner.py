@@ -6,9 +6,10 @@ log before it runs, Spark runs it again as logged, and the sink skips what it ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation, log_keys
 from sluice.lineage.sending import lineage_sent
 from sluice.lineage.settings import lineage_settings
-from sluice.plan import Plan, Stage
+from sluice.plan import BackfillStageKind, Plan, Stage, StageKind
 from sluice.planning.older_table import older_quarantine
 from sluice.planning.survey import Survey, first_computed, pending_id, rows_count
 from sluice.planning.verdict import Request, decided_before
@@ -164,25 +165,20 @@ class _Run:
         return self.record
 
     def _take(self, stage: Stage) -> None:
-        match stage.kind:
-            case "lease":
-                self._take_lease()
-            case "session":
-                self._start_session()
-            case "settle":
-                self._settle()
-            case "begin":
-                self._begin()
-            case "batch":
-                self._run_batch(stage)
-            case "drain" | "live":
-                self._let_spark_decide()
-            case "no_data":
-                self._run_no_data()
-            case "audit":
-                self._judge()
-            case "record":
-                self._close()
+        steps: dict[StageKind | BackfillStageKind, Callable[[], None]] = {
+            "lease": self._take_lease,
+            "session": self._start_session,
+            "settle": self._settle,
+            "begin": self._begin,
+            "batch": partial(self._run_batch, stage),
+            "drain": self._let_spark_decide,
+            "live": self._let_spark_decide,
+            "no_data": self._run_no_data,
+            "audit": self._judge,
+            "publish": self._publish,
+            "record": self._close,
+        }
+        steps[stage.kind]()
 
     def _take_lease(self) -> None:
         run_id = self.record.run_id
@@ -412,7 +408,7 @@ class _Run:
         return Followed(decided, preparation.home, self.generation.generation, preparation.project, self.lease)
 
     def _judge(self) -> None:
-        """Judge what the run wrote; closes the gate if it has not failed.
+        """Judge what the run wrote.
 
         Raises:
             QualityFailedError: It has failed, and the stream is held.
@@ -425,10 +421,13 @@ class _Run:
             return
         self.observer.phase("auditing")
         self.audit.finish(self.record, is_last=self.is_complete)
-        quality = self.audit.recorded()
-        self._save(quality=quality)
-        self.audit.gate.close()
-        self.observer.audited(quality)
+        self._save(quality=self.audit.recorded())
+
+    def _publish(self) -> None:
+        """Close the gate: from here on what the run wrote counts downstream."""
+        if self.audit is not None and self.record.batches:
+            self.audit.gate.close()
+            self.observer.audited(self.audit.recorded())
 
     def _close(self) -> None:
         self.is_over = True
@@ -438,27 +437,22 @@ class _Run:
     def _known_generation(self) -> Generation:
         """What is known of the generation; kept on its first run."""
         seen, query = self.seen, self.query
-        sources = {name: dict(found) for name, found in seen.starts.items()}
-        folders = self._folders()
-        if seen.known is None:
-            return Generation(
-                generation=seen.generation,
-                query_id=seen.checkpoint.query_id or str(uuid4()),
-                created_at=iso_time(self.preparation.journal.clock()),
-                lines=query.lines,
-                declared=tuple(sorted(query.stream.sources)),
-                checkpoint=self.preparation.home.checkpoint,
-                has_timers=query.has_timers,
-                drops_duplicates=noted_duplicates(query),
-                sources=sources,
-                folders=folders,
-            )
-        return msgspec.structs.replace(
-            seen.known,
-            has_timers=query.has_timers,
-            drops_duplicates=noted_duplicates(query),
-            sources=sources,
-            folders=folders,
+        told: dict[str, Any] = {
+            "has_timers": query.has_timers,
+            "drops_duplicates": noted_duplicates(query),
+            "sources": {name: dict(found) for name, found in seen.starts.items()},
+            "folders": self._folders(),
+        }
+        if seen.known is not None:
+            return msgspec.structs.replace(seen.known, **told)
+        return Generation(
+            generation=seen.generation,
+            query_id=seen.checkpoint.query_id or str(uuid4()),
+            created_at=iso_time(self.preparation.journal.clock()),
+            lines=query.lines,
+            declared=tuple(sorted(query.stream.sources)),
+            checkpoint=self.preparation.home.checkpoint,
+            **told,
         )
 
     def _folders(self) -> dict[str, dict[str, str]]:

@@ -78,7 +78,7 @@ class QualityTrigger(StreamTrigger[QualityOutcome | None]):
         if self.on_worse == "wait":
             return None
         raise DeclarationError(
-            f"the verdict of run {seen.run_id} is `{seen.verdict}`: {seen.failed_checks} checks failed",
+            f"the verdict of run {seen.run_id} is `{seen.verdict}`: {seen.failed}",
             where=f"stream `{self.stream}`",
             remedy=f"see `sluice quality {self.stream}`; correct the data or the suite, or release it, then clear this",
         )

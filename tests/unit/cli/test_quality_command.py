@@ -104,7 +104,11 @@ def test_the_plan_says_where_a_run_is_judged(project: Path) -> None:
         "  quality: 2 checks of `s`, 1 by Great Expectations; judged before it is published, measured on the way"
     )
     assert told[line + 1].strip() == plan["quality"]["reason"]
-    assert told[-2:] == ["    audit    judge the run by 2 checks", "    record   close the record"]
+    assert told[-3:] == [
+        "    audit    judge the run by 2 checks",
+        "    publish  close the gate: what the run wrote counts downstream",
+        "    record   close the record",
+    ]
     assert plan["quality"]["reason"].startswith("nothing is published that fails; measured while it is written")
     assert (plan["quality"]["gate"], plan["quality"]["measured"]) == ("publish", "observe")
 
