@@ -459,17 +459,25 @@ class StreamHome:
         """Where the audit of a generation's newest batch is."""
         return join(self.location, "audits", f"{generation:04d}.json")
 
-    def staged_folder(self) -> str:
-        """Where the batches are that go into two tables, until both have them."""
-        return join(self.location, "staged")
+    def staged_folder(self, generation: int) -> str:
+        """Where the batches of a generation are that go into several tables, until all have them."""
+        return join(self.location, "staged", f"{generation:04d}")
 
     def quarantines_folder(self) -> str:
         """Where it is kept which tables have taken rows of the stream."""
         return join(self.location, "quarantines")
 
+    def quarantine_file(self, name: str) -> str:
+        """Where it is kept of one of these tables."""
+        return join(self.quarantines_folder(), f"{name}.json")
+
     def returns_folder(self) -> str:
         """Where the releases of quarantined rows are."""
         return join(self.location, "releases")
+
+    def return_file(self, return_id: str) -> str:
+        """Where the document of one is."""
+        return join(self.returns_folder(), f"{return_id}.json")
 
     def table_audits_folder(self) -> str:
         """Where the audits of the sink's table are."""

@@ -131,11 +131,16 @@ class Project:
         """
         if self.spec is None:
             return Flows()
-        return read_flows(self.spec, self.spark_conf, join(self.home, "definitions.json"), self.storage())
+        return read_flows(self.spec, self.spark_conf, self._definitions_file, self.storage())
+
+    @property
+    def _definitions_file(self) -> str:
+        """Where it is kept what the Python files of the project's pipeline define."""
+        return join(self.home, "definitions.json")
 
     def forget_definitions(self) -> None:
         """Let the Python files of the project's pipeline be run anew by whoever needs them next."""
-        self.storage().delete(join(self.home, "definitions.json"))
+        self.storage().delete(self._definitions_file)
 
     def flow(self, name: str) -> Flow:
         """The flow of a pipeline's stream.

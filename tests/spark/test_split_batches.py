@@ -454,8 +454,8 @@ def test_the_faster_of_two_drivers_decides(lab: Lab, monkeypatch: pytest.MonkeyP
     decide = decided_batch.decide
 
     def second(project: Any, home: Any, generation: int, decision: decided_batch.Decision) -> decided_batch.Decision:
-        folder = home.storage.list_folder(f"{home.staged_folder()}/0001").folders[0]
-        path = Path(home.staged_folder(), "0001")
+        folder = home.storage.list_folder(home.staged_folder(1)).folders[0]
+        path = Path(home.staged_folder(1))
         shutil.copytree(path / folder, path / "0-99")
         known = {name: getattr(decision, name) for name in decision.__struct_fields__}
         faster = decided_batch.Decision(**known | {"folder": "0-99", "run_id": "faster"})

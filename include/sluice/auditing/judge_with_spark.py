@@ -23,7 +23,7 @@ from sluice.spark.query import Query
 
 
 def settle_with_spark(declared: CheckedDeclaration, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
-    """Judge what another run wrote and nobody could judge without Spark; for the holder of the lease.
+    """Judge what another run wrote and nobody could judge without Spark; for who has the lease.
 
     What its driver did not live to measure, or to read again, is read from the sink. What can't be read fails.
 

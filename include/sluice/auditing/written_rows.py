@@ -96,6 +96,6 @@ def measures(plan: QualityPlan) -> list[Column]:
 
 
 def measure(plan: QualityPlan, rows: DataFrame) -> Mapping[str, Any]:
-    """Measure rows in one pass."""
+    """Measure rows by reading them once."""
     row = rows.agg(*measures(plan)).first()
     return row.asDict() if row is not None else {}

@@ -167,7 +167,7 @@ def check_staged(home: StreamHome, generation: int, decision: Staged) -> None:
         RefusedError: They are gone, or others.
         StorageError: They can't be listed.
     """
-    folder = join(staged_folder(home, generation), decision.folder)
+    folder = join(home.staged_folder(generation), decision.folder)
     if staged_files(home, folder) != decision.files:
         raise RefusedError(
             Problem(
@@ -191,7 +191,7 @@ def staged_files(home: StreamHome, folder: str) -> dict[str, int]:
 
 def forget_batches_before(home: StreamHome, generation: int, batch_id: int) -> None:
     """Delete what became of batches before; another driver's try of this one may count yet."""
-    root, own = staged_folder(home, generation), str(batch_id)
+    root, own = home.staged_folder(generation), str(batch_id)
     found = home.storage.list_folder(root)
     for name in found.files if found is not None else ():
         if name.partition(".")[0] != own:
@@ -207,7 +207,7 @@ def forget(home: StreamHome, generation: int, batch_id: int) -> None:
     Raises:
         StorageError: Something is still there.
     """
-    root = staged_folder(home, generation)
+    root = home.staged_folder(generation)
     found = home.storage.list_folder(root)
     if found is None:
         return
@@ -224,7 +224,7 @@ def discard(home: StreamHome, generation: int, folder: str) -> None:
     Raises:
         StorageError: Something is still there.
     """
-    home.storage.delete_folder(join(staged_folder(home, generation), folder))
+    home.storage.delete_folder(join(home.staged_folder(generation), folder))
 
 
 def _outdated(decision: Staged, file: str) -> BatchFailedError:
@@ -250,10 +250,5 @@ def lost_decision(
     )
 
 
-def staged_folder(home: StreamHome, generation: int) -> str:
-    """Where the batches of a generation are that go into several tables, until all have them."""
-    return join(home.staged_folder(), f"{generation:04d}")
-
-
 def _file(home: StreamHome, generation: int, batch_id: int, kind: type[Staged]) -> str:
-    return join(staged_folder(home, generation), f"{batch_id}{kind.ending}")
+    return join(home.staged_folder(generation), f"{batch_id}{kind.ending}")

@@ -12,7 +12,7 @@ from sluice.plan import JudgedAt, Judging, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import BatchSink, SinkState, StagingSink, VersionedSink
+from sluice.sinks.contract import BatchSink, Sink, SinkState, StagingSink, VersionedSink, only_by_function
 from sluice.sinks.keyed import KeyedSink
 from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
@@ -105,14 +105,14 @@ def _where(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> 
         _check_quarantine(project, stream, suite)
         return "cache", "rows are split between the sink and its quarantine"
     if project.is_remote:
-        if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
+        if only_by_function(stream.sink):
             raise DeclarationError(
                 f"{stream.sink.named} can't be audited over Spark Connect: its function may read a batch twice",
                 where=f"{stream.place}, quality",
                 remedy="run it with a Spark of its own, or leave out `quality`",
             )
         return "write", "over Spark Connect, batches are audited after they are written"
-    if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
+    if only_by_function(stream.sink):
         return "cache", _read_again(stream.sink)
     if not isinstance(stream.sink, BatchSink):
         return "write", f"a {stream.sink.kind} sink publishes what it writes"
@@ -124,7 +124,7 @@ def _where(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> 
     return ("cache", obstacle) if obstacle is not None else ("publish", reason)
 
 
-def _read_again(sink: BatchSink) -> str:
+def _read_again(sink: Sink) -> str:
     if isinstance(sink, KeyedSink):
         return "a merge reads the batch more than once"
     return "a function writes the batch, and may read it more than once"
@@ -134,7 +134,7 @@ def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, a
     obstacle: str | None = None
     if wanted != "cache" and _policies(suite, "quarantine"):
         obstacle = "`quarantine` needs `cache`"
-    elif wanted == "write" and isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
+    elif wanted == "write" and only_by_function(stream.sink):
         obstacle = _read_again(stream.sink)
     elif wanted != "write" and project.is_remote:
         obstacle = "over Spark Connect, batches are audited after they are written"

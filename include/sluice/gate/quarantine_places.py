@@ -52,7 +52,7 @@ def note_quarantine(project: Project, home: StreamHome, location: str, interval_
 
 def _file(home: StreamHome, place: str, interval_column: str | None) -> str:
     name = hashlib.sha256(f"{place}\n{interval_column or ''}".encode()).hexdigest()[:16]
-    return join(home.quarantines_folder(), f"{name}.json")
+    return home.quarantine_file(name)
 
 
 def _known(home: StreamHome, *, but: str = "") -> Iterator[tuple[str, _Quarantine]]:

@@ -61,18 +61,13 @@ class RowReturn(Document, frozen=True, kw_only=True, rename={"return_id": "relea
         return self.state in {"done", "refused"}
 
 
-def return_file(home: StreamHome, return_id: str) -> str:
-    """Where the document of a return is."""
-    return join(home.returns_folder(), f"{return_id}.json")
-
-
 def keep_return(home: StreamHome, returning: RowReturn) -> None:
     """Write what is known of a return, durably.
 
     Raises:
         StorageError: It could not be written.
     """
-    home.storage.replace(return_file(home, returning.return_id), encode_document(returning))
+    home.storage.replace(home.return_file(returning.return_id), encode_document(returning))
 
 
 def forget_return(home: StreamHome, returning: RowReturn) -> None:
@@ -81,7 +76,7 @@ def forget_return(home: StreamHome, returning: RowReturn) -> None:
     Raises:
         StorageError: It could not be deleted.
     """
-    home.storage.delete(return_file(home, returning.return_id))
+    home.storage.delete(home.return_file(returning.return_id))
 
 
 def read_return(home: StreamHome, return_id: str) -> RowReturn | None:
@@ -91,7 +86,7 @@ def read_return(home: StreamHome, return_id: str) -> RowReturn | None:
         RefusedError: Its document is damaged.
         StorageError: It can't be read.
     """
-    return read_document(home.storage, return_file(home, return_id), RowReturn)
+    return read_document(home.storage, home.return_file(return_id), RowReturn)
 
 
 def read_returns(home: StreamHome) -> list[RowReturn]:
@@ -110,7 +105,7 @@ def read_returns(home: StreamHome) -> list[RowReturn]:
 def check_returns(home: StreamHome, returns: Iterable[RowReturn], stream: Stream, interval: Interval) -> Problem | None:
     """Why the rows of an interval can't be recomputed beside what was returned; None when they can."""
     for returning in returns:
-        file = return_file(home, returning.return_id)
+        file = home.return_file(returning.return_id)
         if not returning.is_over:
             return Problem(
                 code="RELEASE_UNFINISHED",

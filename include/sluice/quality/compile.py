@@ -62,7 +62,7 @@ class HistoryCheck:
 
 @dataclass(frozen=True)
 class QualityPlan:
-    """What to observe in the write's pass, and what each value is for."""
+    """What to observe while rows are written, and what each value is for."""
 
     suite: Suite
     measures: tuple[Measure, ...]

@@ -1,6 +1,6 @@
 """Suggests a suite from what a slice of rows looks like: ranges, sets, lengths, patterns, and how often values lack.
 
-    profile_measures -> one pass -> few_valued -> a second pass over those columns -> suggest_suite
+    profile_measures -> one reading -> few_valued -> a second one of those columns -> suggest_suite
 
 Everything that is suggested holds for the very rows it was seen in. Pure: Spark computes the measures elsewhere.
 """
@@ -38,7 +38,7 @@ ROWS = "rows"
 
 
 def profile_measures(schema: Schema) -> dict[str, str]:
-    """The aggregates of one pass, as Spark SQL by name."""
+    """The aggregates of one reading, as Spark SQL by name."""
     found = {ROWS: "count(1)"}
     for number, column in _profiled(schema):
         found |= {f"{role}_{number}": sql for role, sql in _column_measures(column)}
@@ -46,11 +46,11 @@ def profile_measures(schema: Schema) -> dict[str, str]:
 
 
 def few_valued(schema: Schema, profile: Mapping[str, Any]) -> dict[str, str]:
-    """The aggregates of the second pass: the values of strings that have few, as Spark SQL by name.
+    """The aggregates of the second reading: the values of strings that have few, as Spark SQL by name.
 
     Args:
         schema: The columns.
-        profile: What the first pass gave.
+        profile: What the first reading gave.
     """
     found = {}
     for number, column in _profiled(schema):
@@ -67,7 +67,7 @@ def suggest_suite(name: str, schema: Schema, profile: Mapping[str, Any], seen_in
     Args:
         name: What the suite is called.
         schema: The columns.
-        profile: What both passes gave.
+        profile: What both readings gave.
         seen_in: Where the rows are from, for the suite's notes.
     """
     rows = profile[ROWS]
@@ -103,7 +103,7 @@ def suggest_suite(name: str, schema: Schema, profile: Mapping[str, Any], seen_in
 
 
 class _Seen:
-    """What both passes gave of one column."""
+    """What both readings gave of one column."""
 
     def __init__(self, profile: Mapping[str, Any], number: int) -> None:
         self._profile, self._number = profile, number

@@ -77,7 +77,7 @@ class Expectation:
     severity: Severity = "critical"
     meta: Mapping[str, Any] = field(default_factory=dict)
     is_approximate: bool = False
-    """Whether a sketch may answer what is exact only in a second pass."""
+    """Whether a sketch may answer what is exact only in a second reading."""
     source: str | None = None
     """The source whose columns it speaks of, in place of those of the result."""
     place: str = ""

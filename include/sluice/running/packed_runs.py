@@ -12,7 +12,14 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sluice.errors import RunError, SluiceError
+from sluice.errors import (
+    DeclarationError,
+    LeaseTakenError,
+    QualityFailedError,
+    RefusedError,
+    RunError,
+    SluiceError,
+)
 from sluice.foreign_code import described, is_failure
 from sluice.lineage.sending import lineage_sent
 from sluice.planning.planner import Limits
@@ -32,7 +39,9 @@ from sluice.times import Clock, system_clock
 
 logger = logging.getLogger(__name__)
 
-_WORST_FIRST = (1, 2, 4, 3, 5)
+_WORST_FIRST = tuple(
+    kind.exit_code for kind in (SluiceError, DeclarationError, QualityFailedError, RefusedError, LeaseTakenError)
+)
 """Exit codes: failed, declared wrongly, held by quality, refused, the lease is taken."""
 
 

@@ -10,7 +10,7 @@ from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import decided_before
-from sluice.sinks.contract import BatchSink, Sink, StagingSink
+from sluice.sinks.contract import Sink, only_by_function
 from sluice.spark.kept_state import keeps_state
 from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query import Query, plan_reader
@@ -23,7 +23,7 @@ def why_own_sink(sink: Sink) -> str | None:
     """Why a sink wants a Spark of this process; None when Spark's own writer writes it, wherever it runs."""
     if sink.needs_own_spark or sink.function is not None or sink.is_shown:
         return f"{sink.named} is written by the run's own process"
-    if isinstance(sink, BatchSink) and not isinstance(sink, StagingSink):
+    if only_by_function(sink):
         return f"{sink.named} is written by a function"
     return None
 

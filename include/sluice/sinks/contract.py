@@ -412,6 +412,11 @@ class BatchSink(Sink):
         """
 
 
+def only_by_function(sink: Sink) -> bool:
+    """Whether a function alone gets batches into a sink: nothing can be written aside, and published then."""
+    return isinstance(sink, BatchSink) and not isinstance(sink, StagingSink)
+
+
 @dataclass(frozen=True)
 class StagingSink(BatchSink):
     """Base of the sinks that can publish a batch, after it was written aside, by a commit of metadata."""

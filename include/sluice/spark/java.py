@@ -13,6 +13,8 @@ _SMALL_BYTES = 64 * 1024 * 1024
 _BYTES_OF_A_BATCH = 1024 * 1024
 """What a batch weighs beside what it reads: Spark plans each one anew."""
 _FEW_TASKS = 2
+_STARTING = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""How Java starts a program: without its helper. Hadoop starts `chmod` twice for each file that it writes."""
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
@@ -47,7 +49,7 @@ def java_options(given: str, *, tasks: int, work: Work | None) -> str:
     environment = (os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"))
     is_small = work is not None and work.is_small
     # Java starts with room for a fifth of Spark's classes, and collects all garbage each time that it gives it more.
-    options = ["-XX:MetaspaceSize=256m"]
+    options = ["-XX:MetaspaceSize=256m", _STARTING]
     chosen = _COLLECTOR.search(" ".join([given, *environment]))
     if chosen is None and (is_small or 0 < tasks <= _FEW_TASKS):
         # Java's default works beside the tasks, which costs a twentieth on two cores. It refuses two collectors.

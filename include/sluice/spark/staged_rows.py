@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluice.gate.decided_batch import staged_files, staged_folder
+from sluice.gate.decided_batch import staged_files
 from sluice.home import StreamHome
 from sluice.locations import join, spark_location
 from sluice.sql_text import identifier
@@ -26,7 +26,7 @@ def row_of(frame: DataFrame) -> Column:
 
 def write_staged_rows(rows: DataFrame, home: StreamHome, generation: int, folder: str) -> dict[str, int]:
     """Write rows into a folder of what is staged, in place of what is there; gives its files, with their sizes."""
-    place = join(staged_folder(home, generation), folder)
+    place = join(home.staged_folder(generation), folder)
     rows.write.mode("overwrite").parquet(spark_location(place))
     home.storage.make_durable(place)
     return staged_files(home, place)
@@ -36,5 +36,5 @@ def read_staged_rows(
     session: SparkSession, home: StreamHome, generation: int, folder: str, schema: StructType
 ) -> DataFrame:
     """The rows of such a folder, with the columns that they were written with."""
-    location = spark_location(join(staged_folder(home, generation), folder))
+    location = spark_location(join(home.staged_folder(generation), folder))
     return session.read.options(**_READ_ALL).schema(schema).parquet(location)

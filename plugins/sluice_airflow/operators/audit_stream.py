@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sluice.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
-from sluice.errors import RunError
+from sluice.errors import DeclarationError, RefusedError, RunError
 from sluice.home import StreamHome
 from sluice.runs.driver import Drivers
 from sluice.runs.record import describe_quality
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sluice.project import Project
 
-_WORTHLESS_RETRIES = (2, 3)
+_WORTHLESS_RETRIES = (DeclarationError.exit_code, RefusedError.exit_code)
 """Exit codes of a driver that say that a person has to do something."""
 
 
@@ -41,8 +41,8 @@ class AuditStreamOperator(ToldByProvider, BaseOperator):
 
     All of it, the rows that meet a condition, or what versions added. Spark is started through the same connection as
     for the stream's runs, as a driver of its own: the worker needs no memory for it. The task stays with its driver and
-    ends it when it is killed; an audit writes nothing but its outcome, so a lost worker costs only time. It holds no
-    stream: whoever must wait for the audit is downstream of it.
+    ends it when it is killed; an audit writes nothing but its outcome, so a lost worker costs only time. It takes no
+    lease: whoever must wait for the audit is downstream of it.
 
     Args:
         stream: The stream's name.

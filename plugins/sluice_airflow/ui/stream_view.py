@@ -91,7 +91,7 @@ class GenerationRow:
 
 @dataclass(frozen=True)
 class LeaseView:
-    """Who holds the stream."""
+    """Who has the lease."""
 
     state: Badge
     explanation: str
