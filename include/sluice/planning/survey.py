@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from sluice.checkpoint.offsets import OffsetFile
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
+from sluice.locations import join
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.missing_checkpoint import writers_before
@@ -22,6 +26,7 @@ from sluice.planning.older_table import older_sink
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Available, Bound, OwnLog, Position, VersionedSource
+from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
@@ -164,6 +169,18 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 
 
+def _earlier(seen: Survey, source: str, storage: Storage) -> Iterator[str]:
+    """Where the batches before the newest planned one end; what can't be read tells nothing, nor does Spark read it."""
+    log = list_log(join(seen.checkpoint.location, "offsets"), storage=storage)
+    if log is None:
+        return
+    for batch_id in log.ids[:-1]:
+        with suppress(RefusedError):
+            batch = read_offset_file(log.file(batch_id), batch_id, storage=storage)
+            if (offset := positions(seen, batch)[source].offset) is not None:
+                yield offset
+
+
 def sink_has_newest(seen: Survey) -> bool:
     """Whether the sink has the newest planned batch."""
     planned_id = seen.checkpoint.planned_id
@@ -227,7 +244,8 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
                 )
                 if not is_counted:
                     at[name] = replace(at[name], pending=before[name])
-            available[name] = source.available(at[name], bound, storage=home.storage, now=now)
+            position = replace(at[name], earlier=partial(_earlier, seen, name, home.storage))
+            available[name] = source.available(position, bound, storage=home.storage, now=now)
         except StorageError as exc:
             unreadable[name] = exc
         except DeclarationError as exc:

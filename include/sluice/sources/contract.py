@@ -9,7 +9,7 @@ were read (`VersionedSource`), tell that nothing is new though Spark alone decid
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -77,6 +77,8 @@ class Position:
     """The position before a batch that is planned, and that nobody has read yet; None where there is none."""
     read_before: Callable[[datetime], Collection[str]] = field(default=lambda _: (), compare=False)
     """Offsets up to which everything had arrived by a time; none where nobody knows. For a backfill alone."""
+    earlier: Callable[[], Iterable[str]] = field(default=tuple, compare=False)
+    """The ends of the batches before, as far as Spark keeps them: for offsets that have no order of their own."""
 
     def kept_start(self, declared: str, place: str) -> Mapping[str, Any] | None:
         """Where the source begins, empty for the earliest; None when that is to be found out.

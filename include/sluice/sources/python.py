@@ -114,8 +114,11 @@ class PythonSource(CodedSource):
             why = f"`{self.data_source}` has no `{_METHOD}`, so that Spark alone knows its offsets"
             return Available(steps=(), unplannable=why, is_counted=False)
         at = self._decoded(position.offset)
-        ends = self._ends(loaded, at, bound.until)
-        return Available(tuple(Step(end) for end in _beyond(position.offset, ends, self._wrong(loaded))))
+        wrong = self._wrong(loaded)
+        ends = tuple(_beyond(position.offset, self._ends(loaded, at, bound.until), wrong))
+        if ends:
+            _check_new(ends, position.earlier(), wrong)
+        return Available(tuple(map(Step, ends)))
 
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True
@@ -267,6 +270,17 @@ def _beyond(position: str | None, ends: Iterable[str], wrong: _Refuse) -> Iterab
             yield end
         last = found
         seen.add(found)
+
+
+def _check_new(ends: Iterable[str], earlier: Iterable[str], wrong: _Refuse) -> None:
+    """Refuse an offset that a batch before the newest one has ended at: what lies behind it would be read again."""
+    read = set(map(_same, earlier))
+    for end in ends:
+        if _same(end) in read:
+            wrong(
+                f"goes back behind its position, to the offset {_shown(json.loads(end))}, where an earlier batch ended",
+                "give what is beyond `position`, and nothing where there is nothing new",
+            )
 
 
 def _same(offset: str) -> str:

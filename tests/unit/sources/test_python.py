@@ -79,11 +79,18 @@ def ends(found: Plan) -> list[str | None]:
 
 def begin(project: Project, offset: str) -> None:
     """Leave a checkpoint whose newest batch has ended at an offset, and is done."""
-    checkpoint = Path(project.root, ".sluice", "s", "generations", "0001")
     checkpoint = Path(project.home, "s", "generations", "0001")
     put(checkpoint / "metadata", '{"id":"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"}')
     put(checkpoint / "offsets" / "0", offsets_bytes(offset))
     put(checkpoint / "commits" / "0", commit_bytes())
+
+
+def go_on(project: Project, *offsets: str) -> None:
+    """Batches behind that one, done as well."""
+    checkpoint = Path(project.home, "s", "generations", "0001")
+    for batch_id, offset in enumerate(offsets, 1):
+        put(checkpoint / "offsets" / str(batch_id), offsets_bytes(offset))
+        put(checkpoint / "commits" / str(batch_id), commit_bytes())
 
 
 def refused(project: Project, body: str) -> DeclarationError:
@@ -245,6 +252,28 @@ BAD: dict[str, tuple[str, str]] = {
     "class Hostile(dict):\n    def items(self):\n        raise RuntimeError('no')\nreturn [Hostile(n=1)]": ("no", ""),
     "class Silent:\n    def __repr__(self):\n        raise SystemExit(3)\nreturn [Silent()]": ("SystemExit: 3", ""),
 }
+
+
+@pytest.mark.parametrize("given", ["[{'n': 3}]", "[{'n': 9}, {'n': 5}]", "[{'n': 5}]"])
+def test_going_back_behind_its_position(project: Project, given: str) -> None:
+    """A feed that was reset would give its rows twice; what earlier batches ended at is in the checkpoint."""
+    begin(project, '{"n": 3}')
+    go_on(project, '{"n": 5}', '{"n": 7}')
+    error = refused(project, f"return {given}")
+    assert "goes back behind its position, to the offset {'n': " in error.problem
+    assert "give what is beyond `position`" in str(error.remedy)
+
+    write(project, "return [{'n': 7}, {'n': 8}]")
+    assert ends(plan(project)) == ['{"n": 8}']
+
+
+def test_an_earlier_offset_that_cannot_be_read(project: Project) -> None:
+    """Spark reads it no more, either: the run goes on."""
+    begin(project, '{"n": 3}')
+    go_on(project, '{"n": 5}', '{"n": 7}')
+    put(Path(project.home, "s", "generations", "0001", "offsets", "0"), b"torn")
+    write(project, "return [{'n': 9}]")
+    assert ends(plan(project)) == ['{"n": 9}']
 
 
 @pytest.mark.parametrize("body", BAD)
