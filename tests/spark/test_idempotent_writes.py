@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, idempotent, sinks, sources
@@ -116,6 +117,12 @@ def same(numbers: DataFrame) -> DataFrame:
     return numbers
 
 
+def refusal(write: Callable[[DataFrame], object], frame: DataFrame) -> str:
+    with pytest.raises(DeclarationError) as refused:
+        write(frame)
+    return str(refused.value)
+
+
 def declared() -> Stream:
     return Stream(
         name="s",
@@ -151,6 +158,57 @@ def test_whoever_calls_the_function(lab: Lab, strategy: str) -> None:
     }
     assert {one.transaction_version(record.query_id) for one in found.values()} == {1}
     lab.spark.sql(f"DROP TABLE {table}")
+
+
+def test_several_writes_into_one_table(lab: Lab) -> None:
+    """Each of a batch's writes counts once: after a death between them, and when all of them are made again."""
+    table, alive = f"{lab.root}/lake/one", list[str]()
+
+    def writes(frame: DataFrame, batch_id: int) -> None:
+        writer = idempotent(frame, batch_id)
+        writer.save(table)
+        if not alive:
+            alive.append("from now on")
+            raise OSError("away for a moment")
+        more = idempotent(frame.selectExpr("id + 100 AS id"), batch_id)
+        more.options(path=f"file:{table}/").save()
+        writer.save(f"{lab.root}/lake/other")
+        idempotent(frame.selectExpr("id + 200 AS id"), batch_id).save(path=table)
+
+    WRITES["now"] = writes
+    write_numbers(lab.root / "land", 2)
+    with pytest.raises(SluiceError, match="away for a moment"):
+        lab.run(declared())
+    assert ids(lab.root, "one") == [0]
+    record = lab.run(declared())
+    once = [0, 1, 100, 101, 200, 201]
+    assert (ids(lab.root, "one"), ids(lab.root, "other")) == (once, [0, 1])
+
+    uncommit(lab.checkpoint(declared()), 1)
+    lab.run(declared())
+    assert (ids(lab.root, "one"), ids(lab.root, "other")) == (once, [0, 1])
+    found = DeltaTable(table)
+    assert [found.transaction_version(f"{record.query_id}{number}") for number in ("", ":2", ":3")] == [1, 1, 1]
+
+
+def test_two_threads_at_one_table(lab: Lab) -> None:
+    """Which of them was the first, their repetition could not tell: the second is refused, whatever the first does."""
+    said: list[str] = []
+
+    def writes(frame: DataFrame, batch_id: int) -> None:
+        def write_meanwhile(rows: DataFrame) -> None:
+            idempotent(rows, batch_id).save(f"{lab.root}/one")
+
+        with idempotent(frame, batch_id).call.numbered(f"{lab.root}/one"):  # type: ignore[attr-defined]
+            other = InheritableThread(target=lambda: said.append(refusal(write_meanwhile, frame)))
+            other.start()
+            other.join()
+
+    WRITES["now"] = writes
+    write_numbers(lab.root / "land", 1)
+    lab.run(declared())
+    assert "two threads write one batch into" in said[0]
+    assert "let one write after the other" in said[0]
 
 
 WRONG: dict[str, Callable[[DataFrame], object]] = {

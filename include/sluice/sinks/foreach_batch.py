@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.declaration_checks import check_reference, declares
 from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import BatchSink, FunctionLoader, SinkBatch
+from sluice.sinks.idempotent_write import numbered_writes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +36,12 @@ class ForeachBatchSink(BatchSink):
 
     def batch_function(self, load_function: FunctionLoader) -> Callable[[DataFrame, int], None]:
         function: Callable[[DataFrame, int], None] = load_function(self.reference)
-        return function
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            with numbered_writes(frame, batch_id):
+                function(frame, batch_id)
+
+        return write
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         return frame.writeStream.foreachBatch(load_function(self.reference))
@@ -43,7 +49,7 @@ class ForeachBatchSink(BatchSink):
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
-        load_function(self.reference)(frame, batch.batch_id)
+        self.batch_function(load_function)(frame, batch.batch_id)
 
 
 @declares("sinks.foreach_batch()", SINK_WORDS)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.errors import DeclarationError
+from sluice.locations import real_location, spark_location
 from sluice.sinks.running_query import query_of
 
 if TYPE_CHECKING:
@@ -16,6 +22,49 @@ _OTHER_WRITES = ("csv", "insertInto", "jdbc", "json", "orc", "parquet", "text", 
 """What a writer of Spark's has that is no write into a Delta table, or that leaves out its options."""
 
 
+@dataclass
+class _Call:
+    """One call of a function: how often it has written into each table by now."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    under_way: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def numbered(self, table: str) -> Iterator[int]:
+        """Which write into a table it is, from 1; a write that fails is none."""
+        with self.lock:
+            if table in self.under_way:
+                raise DeclarationError(
+                    f"two threads write one batch into `{table}` at once: in which order, a repetition could not tell",
+                    where=_PLACE,
+                    remedy="let one write after the other, or unite what they write",
+                )
+            self.under_way.add(table)
+        try:
+            yield self.done[table] + 1
+            self.done[table] += 1
+        finally:
+            self.under_way.discard(table)
+
+
+_calls: dict[tuple[str, int], _Call] = {}
+
+
+@contextmanager
+def numbered_writes(frame: DataFrame, batch_id: int) -> Iterator[None]:
+    """Tell the writes into one table apart that a function makes while this lasts, which is one call of it."""
+    query_id = query_of(frame)
+    if query_id is None:
+        yield
+        return
+    _calls[query_id, batch_id] = _Call()
+    try:
+        yield
+    finally:
+        del _calls[query_id, batch_id]
+
+
 def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
     """A writer into a Delta table that writes a batch once, for functions of `sinks.foreach_batch`.
 
@@ -24,7 +73,9 @@ def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
     over a write whose batch the table has: it computes nothing, and adds no version.
 
     - Each table keeps this for itself: a function may write into several, one after the other.
-    - A table takes one write of a batch. A second one would be passed over as well: unite the two first.
+    - A function may write into one table several times, in the same order each time that it is called: the first write
+      bears the query's id, the next ones `ID:2`, `ID:3`. Not so where Spark calls the function without a Sluice run
+      around it: there a table takes one write of a batch, and a second one is passed over.
     - Another query, or the same stream under another name, has another id: its batches are new to the table.
     - A checkpoint that was restored from a backup, without the tables, plans batches whose ids they have: their rows
       are passed over. Nothing notices that, for no table is this stream's sink: restore both.
@@ -39,7 +90,8 @@ def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
 
     Raises:
         DeclarationError: It is called elsewhere than in such a function, or on a Spark Connect server, which does not
-            tell its query's id; or, by the writer, the write is none into a Delta table.
+            tell its query's id; or, by the writer, the write is none into a Delta table, or is made while another one
+            into the same table is under way.
     """
     if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
         raise DeclarationError(
@@ -68,6 +120,8 @@ def _delta_writer() -> Any:
             super().__init__(frame)
             super().format("delta").mode("append")
             super().option("txnAppId", query_id).option("txnVersion", batch_id)
+            self.query_id, self.call = query_id, _calls.get((query_id, batch_id), _Call())
+            self.path: object = None
 
         def format(self, source: str) -> DataFrameWriter:
             if source.lower() != "delta":
@@ -76,7 +130,45 @@ def _delta_writer() -> Any:
 
     for name in _OTHER_WRITES:
         setattr(DeltaWriter, name, _refusing(name))
+    for name, method in {"option": _option, "options": _options, "save": _save, "saveAsTable": _save_as_table}.items():
+        setattr(DeltaWriter, name, method)
     return DeltaWriter
+
+
+def _option(self: Any, key: str, value: Any) -> Any:
+    from pyspark.sql import DataFrameWriter
+
+    if key.lower() == "path":
+        self.path = value
+    return DataFrameWriter.option(self, key, value)
+
+
+def _options(self: Any, **options: Any) -> Any:
+    for key, value in options.items():
+        _option(self, key, value)
+    return self
+
+
+def _save(self: Any, path: str | None = None, *given: Any, **options: Any) -> None:
+    from pyspark.sql import DataFrameWriter
+
+    at = path or options.get("path") or self.path
+    with _numbered(self, real_location(spark_location(str(at))).rstrip("/")):
+        DataFrameWriter.save(self, path, *given, **options)
+
+
+def _save_as_table(self: Any, name: str, *given: Any, **options: Any) -> None:
+    from pyspark.sql import DataFrameWriter
+
+    with _numbered(self, name.replace("`", "").lower()):
+        DataFrameWriter.saveAsTable(self, name, *given, **options)
+
+
+@contextmanager
+def _numbered(writer: Any, table: str) -> Iterator[None]:
+    with writer.call.numbered(table) as number:
+        _option(writer, "txnAppId", writer.query_id if number == 1 else f"{writer.query_id}:{number}")
+        yield
 
 
 def _refusing(name: str) -> Any:
