@@ -428,7 +428,7 @@ ELSEWHERE = {
     "FILE_CHANGED": "tests/unit/planning/test_renamed_files.py::test_a_file_that_has_grown",
     "FILE_NOT_READ": "tests/spark/test_vanished_files.py::test_one_that_is_back_under_its_name",
     "HELD_BY_QUALITY": "tests/spark/test_deleted_records.py::test_a_held_stream_is_released",
-    "START_GONE": "tests/unit/sources/test_delta.py::test_starting_at_a_time_that_the_log_does_not_reach",
+    "START_GONE": "tests/unit/sources/delta/test_source.py::test_starting_at_a_time_that_the_log_does_not_reach",
     "HOME_MISSING": "tests/unit/planning/test_missing_home.py::test_a_sink_that_a_stream_has_written",
     "INPUT_BEFORE_START": "tests/spark/test_wakes_meanwhile.py::test_what_spark_has_planned_from_before_the_start",
     "INPUT_IS_PATTERN": "tests/spark/test_edited_files_sources.py::test_a_batch_with_a_name_that_is_a_pattern_by_now",
