@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from sluice.gate.judged_runs import judged_records
 from sluice.home import StreamHome
 from sluice.quality.judgement import describe_failed
-from sluice.runs.record import QualityRecord, RunRecord
+from sluice.runs.record import Quality, QualityRecord, RunRecord
 
 _MOST_READ = 60
 """How many judged runs are looked at: backfills, and runs that broke off, say nothing of the live stream."""
 
-Standing = Literal["pass", "warn", "fail"]
-_ORDER: tuple[Standing, ...] = ("fail", "warn", "pass")
+_ORDER: tuple[Quality, ...] = ("fail", "warn", "pass")
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class QualityOutcome:
     """What quality says of a stream by now."""
 
     run_id: str
-    verdict: Standing
+    verdict: Quality
     """The run's own verdict."""
     failed_checks: int
     failed: str
@@ -35,11 +33,11 @@ class QualityOutcome:
     released_by: str | None
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> Quality:
         """The verdict, but what a person has let through counts as `warn`."""
         return "warn" if self.verdict == "fail" and self.released_by is not None else self.verdict
 
-    def is_at_least(self, wanted: Standing) -> bool:
+    def is_at_least(self, wanted: Quality) -> bool:
         """Whether it is as good as that, or better."""
         return _ORDER.index(self.standing) >= _ORDER.index(wanted)
 

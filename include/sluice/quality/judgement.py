@@ -12,7 +12,6 @@ from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.measures import Unmeasured, merge_batches
 from sluice.quality.results import (
     CheckResult,
-    Verdict,
     check_results,
     history_results,
     is_between,
@@ -20,7 +19,7 @@ from sluice.quality.results import (
     why_unmeasured,
 )
 from sluice.quality.suite import Suite
-from sluice.runs.record import CheckRecord
+from sluice.runs.record import CheckRecord, Quality
 
 _FALLING = "expect_column_min_to_be_between"
 _MONOTONE = (
@@ -35,7 +34,7 @@ _MONOTONE = (
 class Judgement:
     """What became of the suite in a run, as far as it has come."""
 
-    verdict: Verdict
+    verdict: Quality
     results: tuple[CheckResult, ...]
     rows: int | None
     """How many rows came in; None when it was not measured."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Any, Literal
+from typing import Any
 
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.distant_times import DistantTime
@@ -16,9 +16,7 @@ from sluice.quality.expectations import Path
 from sluice.quality.history import TYPE, check_id, freshness_seconds, judge
 from sluice.quality.measures import Unmeasured, merge_batches
 from sluice.quality.suite import Expectation, Policy
-from sluice.runs.record import CheckRecord
-
-Verdict = Literal["pass", "warn", "fail"]
+from sluice.runs.record import CheckRecord, Quality
 
 _MAX_DISTINCT = 20
 
@@ -118,7 +116,7 @@ def why_unmeasured(result: Mapping[str, Any]) -> str | None:
     return details.get("not_measured") if isinstance(details, Mapping) else None
 
 
-def verdict(results: Iterable[CheckResult]) -> Verdict:
+def verdict(results: Iterable[CheckResult]) -> Quality:
     """`fail` when an expectation with policy `fail` failed, `warn` when any other did, else `pass`."""
     failed = {result.policy for result in results if not result.success}
     if "fail" in failed:

@@ -136,10 +136,14 @@ class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How it was measured."""
 
 
+Quality = Literal["pass", "warn", "fail"]
+"""The verdict of quality on a run."""
+
+
 class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the suite in a run."""
 
-    verdict: Literal["pass", "warn", "fail"]
+    verdict: Quality
     checks: tuple[CheckRecord, ...] = ()
     suite: str = ""
     where: str = msgspec.field(default="", name="gate")

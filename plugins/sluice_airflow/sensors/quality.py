@@ -9,7 +9,7 @@ from sluice.errors import DeclarationError
 from sluice_airflow.sensors.stream import StreamSensor
 from sluice_airflow.triggers.quality import QualityTrigger
 
-Verdict = Literal["pass", "warn"]
+Wanted = Literal["pass", "warn"]
 OnWorse = Literal["fail", "wait"]
 
 
@@ -35,7 +35,7 @@ class QualitySensor(StreamSensor):
     def __init__(
         self,
         *,
-        verdict: Verdict = "pass",
+        verdict: Wanted = "pass",
         until: str = "{{ data_interval_end | default('', true) }}",
         on_worse: OnWorse = "fail",
         **kwargs: Any,
@@ -44,7 +44,7 @@ class QualitySensor(StreamSensor):
         self.verdict = verdict
         self.until = until
         self.on_worse = on_worse
-        for name, value, known in (("verdict", verdict, Verdict), ("on_worse", on_worse, OnWorse)):
+        for name, value, known in (("verdict", verdict, Wanted), ("on_worse", on_worse, OnWorse)):
             if value not in get_args(known):
                 raise DeclarationError(
                     f"`{name}` is {value!r}",
