@@ -34,7 +34,7 @@ check: setup ## Lint, check the format and the types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: setup ## Run every test, Spark and Airflow included (about 45 minutes on 2 cores)
+test: setup ## Run every test, Spark and Airflow included (about 50 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: setup ## Run the tests that need no JVM and no Airflow (seconds)
