@@ -181,16 +181,22 @@ def test_deletes_that_are_gone(lab: Lab) -> None:
     assert held(lab) == [("b", 1, "b")]
 
 
-def test_deletes_that_were_taken_back(lab: Lab) -> None:
-    """By a `RESTORE` of their table: a late change of a deleted key would bring it back."""
-    stream = declared(1)
+def take_deletes_back(lab: Lab, stream: Stream) -> int:
+    """Two batches with a delete each, the table of deletes taken back before the second; the version that had it."""
     arrive(lab, 0, [("z", 1, "z", False), ("z", 2, None, True)])
     lab.run(stream)
     arrive(lab, 1, [("a", 9, None, True), ("b", 1, "b", False)])
     lab.run(stream)
     deletes = DeltaTable(str(lab.root / "out_tombstones"))
-    newest = deletes.version()
+    newest = int(deletes.version())
     deletes.restore(newest - 2)
+    return newest
+
+
+def test_deletes_that_were_taken_back(lab: Lab) -> None:
+    """By a `RESTORE` of their table: a late change of a deleted key would bring it back."""
+    stream = declared(1)
+    newest = take_deletes_back(lab, stream)
     forget_tables(lab.spark)
     arrive(lab, 2, [("a", 3, "late, older than its delete", False)])
     with pytest.raises(RefusedError, match="were taken back") as refused:
@@ -206,13 +212,7 @@ def test_deletes_that_were_taken_back(lab: Lab) -> None:
 def test_deletes_that_may_have_been_taken_back(lab: Lab) -> None:
     """The commits that would tell are gone from the log, and a restore stands in it."""
     stream = declared(1)
-    arrive(lab, 0, [("z", 1, "z", False), ("z", 2, None, True)])
-    lab.run(stream)
-    arrive(lab, 1, [("a", 9, None, True), ("b", 1, "b", False)])
-    lab.run(stream)
-    deletes = DeltaTable(str(lab.root / "out_tombstones"))
-    newest = deletes.version()
-    deletes.restore(newest - 2)
+    newest = take_deletes_back(lab, stream)
     DeltaTable(str(lab.root / "out_tombstones")).create_checkpoint()
     for commit in sorted((lab.root / "out_tombstones" / "_delta_log").glob("0*.json"))[: newest + 1]:
         commit.unlink()

@@ -406,9 +406,8 @@ def test_over_spark_connect(lab: Lab, server: str, kind: str, monkeypatch: pytes
         assert ids(lab.table("out/s")) == numbers(count)
 
 
-@pytest.mark.parametrize("schema", [None, "id bigint"])
-def test_two_names(lab: Lab, schema: str | None) -> None:
-    """Given a schema, Spark looks a class up by its name when the query starts, and finds the last one."""
+def with_two_of_a_name(lab: Lab, schema: str | None) -> Path:
+    """A project whose stream reads by two classes, both of which say that they are called alike."""
     root = make_project(lab, "PlannedWhole")
     put(root / "jobs" / "other.py", FEED)
     put(root / "jobs" / "same.py", "def same(numbers, others):\n    return numbers.union(others)\n")
@@ -416,6 +415,13 @@ def test_two_names(lab: Lab, schema: str | None) -> None:
     others = f"'others': sources.python('jobs.other:PlannedWhole', schema={schema!r}, folder={str(root / 'in')!r})"
     put(root / "streams" / "s.py", declared.replace("'numbers': numbers", f"'numbers': numbers, {others}"))
     arrive(lab, 1)
+    return root
+
+
+@pytest.mark.parametrize("schema", [None, "id bigint"])
+def test_two_names(lab: Lab, schema: str | None) -> None:
+    """Given a schema, Spark looks a class up by its name when the query starts, and finds the last one."""
+    root = with_two_of_a_name(lab, schema)
     project = find_project(str(root))
     with pytest.raises(DeclarationError, match="have one name, `numbers_plannedwhole`"):
         run_stream(project, Request(project.stream("s"), Limits()), session=lab.spark)
@@ -425,13 +431,7 @@ def test_two_names(lab: Lab, schema: str | None) -> None:
 def test_two_names_over_spark_connect(lab: Lab, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server would read both sources by one of the classes: told before anything is planned."""
     monkeypatch.setenv("SLUICE_SPARK_MASTER", server)
-    root = make_project(lab, "PlannedWhole")
-    put(root / "jobs" / "other.py", FEED)
-    put(root / "jobs" / "same.py", "def same(numbers, others):\n    return numbers.union(others)\n")
-    declared = (root / "streams" / "s.py").read_text()
-    others = f"'others': sources.python('jobs.other:PlannedWhole', folder={str(root / 'in')!r})"
-    put(root / "streams" / "s.py", declared.replace("'numbers': numbers", f"'numbers': numbers, {others}"))
-    arrive(lab, 1)
+    root = with_two_of_a_name(lab, None)
     project = find_project(str(root))
     with pytest.raises(DeclarationError, match="have one name, `numbers_plannedwhole`"):
         run_stream(project, Request(project.stream("s"), Limits()))

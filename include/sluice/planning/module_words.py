@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.planning.declared_sql import DeclaredSql
+from sluice.planning.module_tree import module_tree
 from sluice.redaction import SHORTEST
 
 _NAMING = """col column alias select drop groupBy groupby rollup cube orderBy sort sortWithinPartitions withColumn
@@ -113,7 +114,7 @@ def _words_of(text: bytes) -> ModuleWords:
     """
     words = ModuleWords()
     with contextlib.suppress(RecursionError):
-        words.visit(ast.parse(text))
+        words.visit(module_tree(text))
     return words
 
 

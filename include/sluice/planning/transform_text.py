@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.planning.declared_sql import DeclaredSql, declared_sql
+from sluice.planning.module_tree import module_tree
 from sluice.planning.module_words import ModuleWords
 from sluice.project import FILE_NAME, Project, no_plain_function
 from sluice.sources.coded import CodedSource
@@ -114,7 +115,7 @@ def _codes(texts: Mapping[str, bytes], stream: Stream) -> dict[str, bytes]:
 def _code(text: bytes) -> bytes:
     """What a text says to Python; the text itself where that is nothing."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.dump(ast.parse(text)).encode()
+        return ast.dump(module_tree(text)).encode()
     return text
 
 
@@ -179,7 +180,7 @@ def _texts(module: str, file: str, roots: Sequence[str]) -> dict[str, bytes]:
 def _imported(text: bytes, package: str) -> tuple[str, ...]:
     """The names of modules that a module of a package imports, with those that may be modules."""
     try:
-        return tuple(dict.fromkeys(_imports(ast.parse(text), package)))
+        return tuple(dict.fromkeys(_imports(module_tree(text), package)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
 
@@ -368,7 +369,7 @@ def _names(text: bytes) -> _Names:
         RecursionError: It is nested too deep.
     """
     names = _Names()
-    names.visit(ast.parse(text))
+    names.visit(module_tree(text))
     return names
 
 

@@ -425,9 +425,10 @@ class _Run:
 
     def _publish(self) -> None:
         """Close the gate: from here on what the run wrote counts downstream."""
-        if self.audit is not None and self.record.batches:
+        quality = self.record.quality
+        if self.audit is not None and quality is not None and self.record.batches:
             self.audit.gate.close()
-            self.observer.audited(self.audit.recorded())
+            self.observer.audited(quality)
 
     def _close(self) -> None:
         self.is_over = True

@@ -18,6 +18,9 @@ def table(tmp_path: Path) -> Path:
     return make_delta(tmp_path / "table", [0], [1], [2])
 
 
+TAKEN_BACK = "version 3 has taken the table back to version 1, and the stream has written version 2"
+
+
 def told(table: Path, version: int, *, is_pending: bool = False) -> tuple[str, bool] | None:
     found = taken_back_since(str(table), version, is_pending=is_pending, storage=Storage())
     return None if found is None else (found.cause, found.is_blocking)
@@ -28,10 +31,7 @@ def test_restores_that_undo_one_another(table: Path) -> None:
     assert told(table, 2) is None
     DeltaTable(table).restore(1)
     assert told(table, 1) is None
-    assert told(table, 2) == (
-        "version 3 has taken the table back to version 1, and the stream has written version 2",
-        False,
-    )
+    assert told(table, 2) == (TAKEN_BACK, False)
     assert told(table, 2, is_pending=True) is not None
     DeltaTable(table).restore(2)
     assert told(table, 2, is_pending=True) is None
@@ -45,13 +45,10 @@ def test_restores_that_undo_one_another(table: Path) -> None:
 def test_one_that_lies_far_back(table: Path) -> None:
     """Of a batch that is pending, every commit since is read, and where others have written, it does not block."""
     DeltaTable(table).restore(1)
-    assert told(table, 2, is_pending=True) == (told(table, 2)[0], True)  # type: ignore[index]
+    assert told(table, 2, is_pending=True) == (TAKEN_BACK, True)
     make_delta(table, *([number] for number in range(101)))
     assert told(table, 2) is None
-    assert told(table, 2, is_pending=True) == (
-        "version 3 has taken the table back to version 1, and the stream has written version 2",
-        False,
-    )
+    assert told(table, 2, is_pending=True) == (TAKEN_BACK, False)
 
 
 def remedy(table: Path, version: int) -> str:
@@ -75,9 +72,9 @@ def test_maintenance_in_between(table: Path) -> None:
     DeltaTable(table).optimize.compact()
     DeltaTable(table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     DeltaTable(table).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
-    assert told(table, 2, is_pending=True) == (told(table, 2)[0], True)  # type: ignore[index]
+    assert told(table, 2, is_pending=True) == (TAKEN_BACK, True)
     make_delta(table, [9])
-    assert told(table, 2, is_pending=True) == (told(table, 2)[0], False)  # type: ignore[index]
+    assert told(table, 2, is_pending=True) == (TAKEN_BACK, False)
     assert "and the one before it has not (`EXCEPT ALL`)" in remedy(table, 2)
 
 

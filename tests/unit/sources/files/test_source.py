@@ -562,12 +562,7 @@ class TestLog:
         """Also the last of 1,001 files of one time and size; where none is gone, it is another file."""
         landing = tmp_path / "landing"
         files = [put(landing / names_of.format(number), mtime_ms=NOW_MS) for number in range(1001)]
-        position = Position(
-            '{"logOffset":0}',
-            OwnLog(
-                SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]), sizes=lambda _: (2,) * 1001
-            ),
-        )
+        position = of_one_time(files)
         files[1000].rename(files[0].with_name("renamed.json"))
 
         found = plan(landing, position)
@@ -580,12 +575,7 @@ class TestLog:
         """Where the old ones are in more folders than are listed, nobody knows whether one is gone: it is set aside."""
         landing = tmp_path / "landing"
         files = [put(landing / f"d={number:04d}/a.json", mtime_ms=NOW_MS) for number in range(1001)]
-        position = Position(
-            '{"logOffset":0}',
-            OwnLog(
-                SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]), sizes=lambda _: (2,) * 1001
-            ),
-        )
+        position = of_one_time(files)
         put(files[0].with_name("new.json"), mtime_ms=NOW_MS)
 
         found = plan(landing, position)
@@ -598,12 +588,7 @@ class TestLog:
         """One is away, too, whose name another file has."""
         landing = tmp_path / "landing"
         files = [put(landing / f"{number:04d}.log", mtime_ms=NOW_MS) for number in range(1001)]
-        position = Position(
-            '{"logOffset":0}',
-            OwnLog(
-                SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]), sizes=lambda _: (2,) * 1001
-            ),
-        )
+        position = of_one_time(files)
         files[1000].rename(files[1000].with_name("1000.log.1"))
         put(files[1000], "{ }", mtime_ms=NOW_MS + 5)
 
