@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -191,6 +192,34 @@ def test_several_writes_into_one_table(lab: Lab) -> None:
     assert [found.transaction_version(f"{record.query_id}{number}") for number in ("", ":2", ":3")] == [1, 1, 1]
 
 
+def test_a_table_by_all_of_its_names(lab: Lab) -> None:
+    """By its name, with and without the database, and by its path: it is one table, and each write counts."""
+    table = f"{lab.root}/lake/a named one"
+    lab.spark.sql("CREATE DATABASE IF NOT EXISTS own")
+
+    def writes(frame: DataFrame, batch_id: int) -> None:
+        for number, write in enumerate(
+            (
+                lambda writer: writer.option("path", table).saveAsTable("Named_One"),
+                lambda writer: writer.saveAsTable("default.named_one"),
+                lambda writer: writer.save(table),
+                lambda writer: writer.saveAsTable("`spark_catalog`.`default`.`named_one`"),
+                lambda writer: writer.saveAsTable("own.named_one"),
+            )
+        ):
+            write(idempotent(frame.selectExpr(f"id + {10 * number} AS id"), batch_id))
+
+    WRITES["now"] = writes
+    write_numbers(lab.root / "land", 2)
+    lab.run(declared())
+    uncommit(lab.checkpoint(declared()), 1)
+    lab.run(declared())
+    assert ids(lab.root, "a named one") == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert sorted(row.id for row in lab.spark.table("own.named_one").collect()) == [40, 41]
+    lab.spark.sql("DROP TABLE named_one")
+    lab.spark.sql("DROP DATABASE own CASCADE")
+
+
 def test_two_threads_at_one_table(lab: Lab) -> None:
     """Which of them was the first, their repetition could not tell: the second is refused, whatever the first does."""
     said: list[str] = []
@@ -199,7 +228,8 @@ def test_two_threads_at_one_table(lab: Lab) -> None:
         def write_meanwhile(rows: DataFrame) -> None:
             idempotent(rows, batch_id).save(f"{lab.root}/one")
 
-        with idempotent(frame, batch_id).call.numbered(f"{lab.root}/one"):  # type: ignore[attr-defined]
+        first: Any = idempotent(frame, batch_id)
+        with first.call.numbered(lambda: f"{lab.root}/one"):
             other = InheritableThread(target=lambda: said.append(refusal(write_meanwhile, frame)))
             other.start()
             other.join()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.errors import DeclarationError
@@ -15,7 +15,7 @@ from sluice.locations import real_location, spark_location
 from sluice.sinks.running_query import query_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 _PLACE = "sluice.idempotent()"
 _OTHER_WRITES = ("csv", "insertInto", "jdbc", "json", "orc", "parquet", "text", "xml")
@@ -26,26 +26,34 @@ _OTHER_WRITES = ("csv", "insertInto", "jdbc", "json", "orc", "parquet", "text", 
 class _Call:
     """One call of a function: how often it has written into each table by now."""
 
-    done: Counter[str] = field(default_factory=Counter)
+    done: Counter[str | None] = field(default_factory=Counter)
     under_way: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
-    def numbered(self, table: str) -> Iterator[int]:
-        """Which write into a table it is, from 1; a write that fails is none."""
+    def numbered(self, table: Callable[[], str | None]) -> Iterator[int]:
+        """Which write into a table it is, from 1; a write that fails is none.
+
+        Args:
+            table: Tells where the table is, whatever it is called; None where there is none, so that it has no write.
+        """
+        if (place := table()) is None:
+            yield 1
+            self.done[table()] += 1
+            return
         with self.lock:
-            if table in self.under_way:
+            if place in self.under_way:
                 raise DeclarationError(
-                    f"two threads write one batch into `{table}` at once: in which order, a repetition could not tell",
+                    f"two threads write one batch into `{place}` at once: in which order, a repetition could not tell",
                     where=_PLACE,
                     remedy="let one write after the other, or unite what they write",
                 )
-            self.under_way.add(table)
+            self.under_way.add(place)
         try:
-            yield self.done[table] + 1
-            self.done[table] += 1
+            yield self.done[place] + 1
+            self.done[place] += 1
         finally:
-            self.under_way.discard(table)
+            self.under_way.discard(place)
 
 
 _calls: dict[tuple[str, int], _Call] = {}
@@ -152,20 +160,31 @@ def _options(self: Any, **options: Any) -> Any:
 def _save(self: Any, path: str | None = None, *given: Any, **options: Any) -> None:
     from pyspark.sql import DataFrameWriter
 
-    at = path or options.get("path") or self.path
-    with _numbered(self, real_location(spark_location(str(at))).rstrip("/")):
+    at = _place(str(path or options.get("path") or self.path))
+    with _numbered(self, lambda: at):
         DataFrameWriter.save(self, path, *given, **options)
 
 
 def _save_as_table(self: Any, name: str, *given: Any, **options: Any) -> None:
     from pyspark.sql import DataFrameWriter
 
-    with _numbered(self, name.replace("`", "").lower()):
+    with _numbered(self, partial(_location, self._spark, name)):
         DataFrameWriter.saveAsTable(self, name, *given, **options)
 
 
+def _location(session: SparkSession, name: str) -> str | None:
+    """Where a table of a name is; None where there is none yet."""
+    if not session.catalog.tableExists(name):
+        return None
+    return _place(str(session.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]))
+
+
+def _place(path: str) -> str:
+    return real_location(spark_location(path)).rstrip("/")
+
+
 @contextmanager
-def _numbered(writer: Any, table: str) -> Iterator[None]:
+def _numbered(writer: Any, table: Callable[[], str | None]) -> Iterator[None]:
     with writer.call.numbered(table) as number:
         _option(writer, "txnAppId", writer.query_id if number == 1 else f"{writer.query_id}:{number}")
         yield
