@@ -9,10 +9,10 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
@@ -195,6 +195,8 @@ def test_several_writes_into_one_table(lab: Lab) -> None:
 def test_a_table_by_all_of_its_names(lab: Lab) -> None:
     """By its name, with and without the database, and by its path: it is one table, and each write counts."""
     table = f"{lab.root}/lake/a named one"
+    (lab.root / "lake").mkdir()
+    (lab.root / "link").symlink_to(lab.root / "lake")
     lab.spark.sql("CREATE DATABASE IF NOT EXISTS own")
 
     def writes(frame: DataFrame, batch_id: int) -> None:
@@ -205,6 +207,10 @@ def test_a_table_by_all_of_its_names(lab: Lab) -> None:
                 lambda writer: writer.save(table),
                 lambda writer: writer.saveAsTable("`spark_catalog`.`default`.`named_one`"),
                 lambda writer: writer.saveAsTable("own.named_one"),
+                lambda writer: writer.saveAsTable(" default . NAMED_ONE "),
+                lambda writer: writer.saveAsTable(f"delta.`{table}`"),
+                lambda writer: writer.save(Path=f"file:{table}/"),
+                lambda writer: writer.save(f"{lab.root}/link/a named one"),
             )
         ):
             write(idempotent(frame.selectExpr(f"id + {10 * number} AS id"), batch_id))
@@ -214,31 +220,73 @@ def test_a_table_by_all_of_its_names(lab: Lab) -> None:
     lab.run(declared())
     uncommit(lab.checkpoint(declared()), 1)
     lab.run(declared())
-    assert ids(lab.root, "a named one") == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert ids(lab.root, "a named one") == [10 * number + row for number in (0, 1, 2, 3, 5, 6, 7, 8) for row in (0, 1)]
     assert sorted(row.id for row in lab.spark.table("own.named_one").collect()) == [40, 41]
     lab.spark.sql("DROP TABLE named_one")
     lab.spark.sql("DROP DATABASE own CASCADE")
 
 
 def test_two_threads_at_one_table(lab: Lab) -> None:
-    """Which of them was the first, their repetition could not tell: the second is refused, whatever the first does."""
+    """Which of them was the first, their repetition could not tell, though one has ended before the other begins."""
     said: list[str] = []
 
     def writes(frame: DataFrame, batch_id: int) -> None:
         def write_meanwhile(rows: DataFrame) -> None:
-            idempotent(rows, batch_id).save(f"{lab.root}/one")
+            idempotent(rows, batch_id).save(f"{lab.root}/lake/one")
 
-        first: Any = idempotent(frame, batch_id)
-        with first.call.numbered(lambda: f"{lab.root}/one"):
-            other = InheritableThread(target=lambda: said.append(refusal(write_meanwhile, frame)))
-            other.start()
-            other.join()
+        idempotent(frame, batch_id).save(f"{lab.root}/lake/one")
+        other = InheritableThread(target=lambda: said.append(refusal(write_meanwhile, frame)))
+        other.start()
+        other.join()
 
     WRITES["now"] = writes
     write_numbers(lab.root / "land", 1)
     lab.run(declared())
-    assert "two threads write one batch into" in said[0]
+    assert "once more, by another thread" in said[0]
     assert "let one write after the other" in said[0]
+    assert ids(lab.root, "one") == [0]
+
+
+def test_a_failed_write_is_made_again(lab: Lab) -> None:
+    """By the function itself: the same one counts once; another one in its place is refused."""
+    table, said = f"{lab.root}/lake/one", list[str]()
+
+    def fails(frame: DataFrame, batch_id: int) -> None:
+        wrong = frame.selectExpr("IF(id < 0, id, CAST(raise_error('not there yet') AS bigint)) AS id")
+        with pytest.raises(Py4JJavaError, match="TASK_WRITE_FAILED"):
+            idempotent(wrong, batch_id).save(table)
+
+    def writes(frame: DataFrame, batch_id: int) -> None:
+        fails(frame, batch_id)
+        fails(frame, batch_id)
+        said.append(refusal(lambda rows: idempotent(rows, batch_id).save(table), frame))
+
+    WRITES["now"] = writes
+    write_numbers(lab.root / "land", 1)
+    lab.run(declared())
+    assert "once more, in place of one that has failed" in said[0]
+    assert not list(Path(table).rglob("*.json"))
+
+
+def test_ids_of_the_functions_own(lab: Lab) -> None:
+    """An id that somebody gives a write, or another number of the batch, is kept; each is numbered by itself."""
+    table = f"{lab.root}/lake/one"
+
+    def writes(frame: DataFrame, batch_id: int) -> None:
+        for number in range(2):
+            rows = frame.selectExpr(f"id + {10 * number} AS id")
+            idempotent(rows, batch_id).option("txnAppId", "own").save(table)
+            idempotent(rows.selectExpr("id + 100 AS id"), batch_id).save(table, txnAppId="own too")
+            idempotent(rows.selectExpr("id + 1000 AS id"), batch_id + 500).save(table)
+
+    WRITES["now"] = writes
+    write_numbers(lab.root / "land", 1)
+    record = lab.run(declared())
+    uncommit(lab.checkpoint(declared()), 0)
+    lab.run(declared())
+    assert ids(lab.root, "one") == [0, 10, 100, 110, 1000, 1010]
+    expected = {"own": 0, "own:2": 0, "own too": 0, "own too:2": 0, record.query_id: 500, f"{record.query_id}:2": 500}
+    assert {key: DeltaTable(table).transaction_version(str(key)) for key in expected} == expected
 
 
 WRONG: dict[str, Callable[[DataFrame], object]] = {

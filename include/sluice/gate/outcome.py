@@ -8,11 +8,13 @@ from datetime import datetime
 from sluice.gate.judged_runs import judged_records
 from sluice.home import StreamHome
 from sluice.quality.judgement import describe_failed
-from sluice.runs.record import Quality, QualityRecord, RunRecord
+from sluice.runs.record import CheckRecord, Quality, RunRecord
 
 _MOST_READ = 60
 """How many judged runs are looked at: backfills, and runs that broke off, say nothing of the live stream."""
 
+_MOST_SAID = 1000
+"""How many characters of what has failed are told."""
 _ORDER: tuple[Quality, ...] = ("fail", "warn", "pass")
 
 
@@ -24,13 +26,19 @@ class QualityOutcome:
     verdict: Quality
     """The run's own verdict."""
     failed_checks: int
-    failed: str
-    """What the verdict is for, in the words of a plan that quality holds."""
+    checks: tuple[CheckRecord, ...]
     reaches: datetime | None
     """The run took everything that arrived before this moment; None when it may have left something."""
     skipped_until: datetime | None
     """Nothing new had come when somebody looked, up to this moment; None when nobody did since the run."""
     released_by: str | None
+
+    @property
+    def failed(self) -> str:
+        """What the verdict is for, in the words of a plan that quality holds."""
+        failed = [check for check in self.checks if not check.success]
+        said = describe_failed([check for check in failed if check.policy == "fail"] or failed)
+        return said[:_MOST_SAID] or f"{self.failed_checks} checks failed"
 
     @property
     def standing(self) -> Quality:
@@ -67,17 +75,12 @@ def quality_outcome(home: StreamHome) -> QualityOutcome | None:
                 run_id=record.run_id,
                 verdict=quality.verdict,
                 failed_checks=quality.failed_checks,
-                failed=_failed(quality),
+                checks=quality.checks,
                 reaches=_reached(record),
                 skipped_until=checked.until if checked is not None else None,
                 released_by=quality.released_by,
             )
     return None
-
-
-def _failed(quality: QualityRecord) -> str:
-    failed = [check for check in quality.checks if not check.success]
-    return describe_failed([check for check in failed if check.policy == "fail"] or failed)
 
 
 def _reached(record: RunRecord) -> datetime | None:

@@ -104,17 +104,25 @@ class ModuleWords(ast.NodeVisitor):
             self.literals.update([node.value, *quoted])
 
 
-@functools.lru_cache(16)
 def _words_of(text: bytes) -> ModuleWords:
-    """The words of one module, for many ask for those of the same; of one that is nested too deep, the first of them.
+    """The words of one module; of one that is nested too deep for who asks, the first of them.
 
     Raises:
         SyntaxError: It is no Python.
         ValueError: It has a null byte.
     """
+    with contextlib.suppress(RecursionError):
+        return _all_words(text)
     words = ModuleWords()
     with contextlib.suppress(RecursionError):
         words.visit(module_tree(text))
+    return words
+
+
+@functools.lru_cache(16)
+def _all_words(text: bytes) -> ModuleWords:
+    words = ModuleWords()
+    words.visit(module_tree(text))
     return words
 
 

@@ -155,18 +155,27 @@ def own_logs(home: StreamHome, number: int, logs: Mapping[str, SourceLog]) -> Ma
 
 def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
     """How far a planned batch reads every declared source."""
-    offsets = list(planned.offsets.values()) if planned else []
+    offsets = _by_source(seen, planned)
     found: dict[str, Position] = {}
-    for index, line in enumerate(seen.lines or ()):
+    for line in seen.lines or ():
         if line.source not in found:
             found[line.source] = Position(
-                offset=offsets[index] if index < len(offsets) else None,
+                offset=offsets.get(line.source),
                 log=seen.logs.get(line.log, OwnLog()),
                 started_at=seen.started_at.get(line.source, {}),
                 has_begun=seen.checkpoint.planned is not None,
                 mark=seen.known.marks.get(line.source) if seen.known is not None else None,
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
+
+
+def _by_source(seen: Survey, planned: OffsetFile | None) -> dict[str, str | None]:
+    """The offsets of a batch; the second format of Spark's log has a key in each line, the first an order."""
+    names = [line.source for line in seen.lines or ()]
+    if planned is None or (planned.version == 2 and planned.offsets.keys() <= set(names)):
+        return {} if planned is None else dict(planned.offsets)
+    # Of a source that is read twice, the first line counts.
+    return dict(reversed(list(zip(names, planned.offsets.values(), strict=False))))
 
 
 def _earlier(seen: Survey, source: str, storage: Storage) -> Iterator[str]:

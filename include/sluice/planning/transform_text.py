@@ -111,12 +111,16 @@ def _codes(texts: Mapping[str, bytes], stream: Stream) -> dict[str, bytes]:
     return codes
 
 
-@functools.lru_cache(_MOST_KEPT)
 def _code(text: bytes) -> bytes:
-    """What a text says to Python; the text itself where that is nothing."""
+    """What a text says to Python; the text itself where that is nothing, or nested too deep for who asks."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.dump(module_tree(text)).encode()
+        return _dumped(text)
     return text
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _dumped(text: bytes) -> bytes:
+    return ast.dump(module_tree(text)).encode()
 
 
 def _leave_out_planning(stream: Stream, nodes: Iterable[ast.AST]) -> None:
@@ -176,13 +180,17 @@ def _texts(module: str, file: str, roots: Sequence[str]) -> dict[str, bytes]:
     return texts
 
 
-@functools.lru_cache(_MOST_KEPT)
 def _imported(text: bytes, package: str) -> tuple[str, ...]:
     """The names of modules that a module of a package imports, with those that may be modules."""
     try:
-        return tuple(dict.fromkeys(_imports(module_tree(text), package)))
+        return _all_imported(text, package)
     except (SyntaxError, ValueError, RecursionError):
         return ()
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _all_imported(text: bytes, package: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_imports(module_tree(text), package)))
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:

@@ -38,7 +38,7 @@ class ForeachBatchSink(BatchSink):
         function: Callable[[DataFrame, int], None] = load_function(self.reference)
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            with numbered_writes(frame, batch_id):
+            with numbered_writes(frame):
                 function(frame, batch_id)
 
         return write

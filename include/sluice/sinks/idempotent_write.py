@@ -11,66 +11,78 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.errors import DeclarationError
-from sluice.locations import real_location, spark_location
 from sluice.sinks.running_query import query_of
+from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 _PLACE = "sluice.idempotent()"
+_CATALOG, _MOST_PARTS = "spark_catalog", 2
+"""Spark's own catalog, and how many parts a name has without it at the most: Delta looks tables up there by these."""
+_OF_WRITES = ("format", "mode", "partitionBy")
+"""What `save` and `saveAsTable` take beside options."""
 _OTHER_WRITES = ("csv", "insertInto", "jdbc", "json", "orc", "parquet", "text", "xml")
 """What a writer of Spark's has that is no write into a Delta table, or that leaves out its options."""
 
 
 @dataclass
 class _Call:
-    """One call of a function: how often it has written into each table by now."""
+    """One call of a function: what it has written into each table by now."""
 
-    done: Counter[str | None] = field(default_factory=Counter)
-    under_way: set[str] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    threads: dict[tuple[str, ...], int] = field(default_factory=dict)
+    failed: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
 
     @contextmanager
-    def numbered(self, table: Callable[[], str | None]) -> Iterator[int]:
-        """Which write into a table it is, from 1; a write that fails is none.
+    def numbered(self, frame: DataFrame, table: Callable[[], str], *about: str) -> Iterator[int]:
+        """Which write into a table it is, from 1; one that fails, and is made again, is one.
 
         Args:
-            table: Tells where the table is, whatever it is called; None where there is none, so that it has no write.
+            frame: What is written.
+            table: Tells which table it is, whatever it is called: another one only once a write has made it.
+            about: As whose write it counts, and of which batch.
         """
-        if (place := table()) is None:
-            yield 1
-            self.done[table()] += 1
-            return
-        with self.lock:
-            if place in self.under_way:
-                raise DeclarationError(
-                    f"two threads write one batch into `{place}` at once: in which order, a repetition could not tell",
-                    where=_PLACE,
-                    remedy="let one write after the other, or unite what they write",
-                )
-            self.under_way.add(place)
+        key = table(), *about
+        if self.threads.setdefault(key, threading.get_ident()) != threading.get_ident():
+            raise _untold(key[0], "by another thread: in which order, a repetition could not tell")
+        if (before := self.failed.get(key)) is not None and not frame.sameSemantics(before):
+            raise _untold(key[0], "in place of one that has failed: a repetition could take it for that one")
         try:
-            yield self.done[place] + 1
-            self.done[place] += 1
-        finally:
-            self.under_way.discard(place)
+            yield self.done[key] + 1
+        except BaseException:
+            self.failed[table(), *about] = frame
+            raise
+        self.failed.pop(key, None)
+        key = table(), *about
+        self.done[key] += 1
+        self.threads[key] = threading.get_ident()
 
 
-_calls: dict[tuple[str, int], _Call] = {}
+def _untold(table: str, what: str) -> DeclarationError:
+    return DeclarationError(
+        f"one batch is written into the table `{table}` once more, {what}",
+        where=_PLACE,
+        remedy="let one write after the other, and an error end the function: the batch is run again; or unite what is"
+        " written",
+    )
+
+
+_calls: dict[str, _Call] = {}
 
 
 @contextmanager
-def numbered_writes(frame: DataFrame, batch_id: int) -> Iterator[None]:
+def numbered_writes(frame: DataFrame) -> Iterator[None]:
     """Tell the writes into one table apart that a function makes while this lasts, which is one call of it."""
     query_id = query_of(frame)
     if query_id is None:
         yield
         return
-    _calls[query_id, batch_id] = _Call()
+    _calls[query_id] = _Call()
     try:
         yield
     finally:
-        del _calls[query_id, batch_id]
+        del _calls[query_id]
 
 
 def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
@@ -82,7 +94,8 @@ def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
 
     - Each table keeps this for itself: a function may write into several, one after the other.
     - A function may write into one table several times, in the same order each time that it is called: the first write
-      bears the query's id, the next ones `ID:2`, `ID:3`. Not so where Spark calls the function without a Sluice run
+      bears the query's id, the next ones `ID:2`, `ID:3`. A write that has failed may be made again, and nothing else in
+      its place; and one thread makes all of them. Not so where Spark calls the function without a Sluice run
       around it: there a table takes one write of a batch, and a second one is passed over.
     - Another query, or the same stream under another name, has another id: its batches are new to the table.
     - A checkpoint that was restored from a backup, without the tables, plans batches whose ids they have: their rows
@@ -98,8 +111,8 @@ def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
 
     Raises:
         DeclarationError: It is called elsewhere than in such a function, or on a Spark Connect server, which does not
-            tell its query's id; or, by the writer, the write is none into a Delta table, or is made while another one
-            into the same table is under way.
+            tell its query's id; or, by the writer, the write is none into a Delta table, or comes into a table
+            from a second thread, or in place of one that has failed.
     """
     if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
         raise DeclarationError(
@@ -127,9 +140,9 @@ def _delta_writer() -> Any:
         def __init__(self, frame: DataFrame, query_id: str, batch_id: int) -> None:
             super().__init__(frame)
             super().format("delta").mode("append")
-            super().option("txnAppId", query_id).option("txnVersion", batch_id)
-            self.query_id, self.call = query_id, _calls.get((query_id, batch_id), _Call())
-            self.path: object = None
+            self.frame, self.call = frame, _calls.get(query_id, _Call())
+            self.told: dict[str, Any] = {}
+            self.option("txnAppId", query_id).option("txnVersion", batch_id)
 
         def format(self, source: str) -> DataFrameWriter:
             if source.lower() != "delta":
@@ -146,8 +159,7 @@ def _delta_writer() -> Any:
 def _option(self: Any, key: str, value: Any) -> Any:
     from pyspark.sql import DataFrameWriter
 
-    if key.lower() == "path":
-        self.path = value
+    self.told[key.lower()] = value
     return DataFrameWriter.option(self, key, value)
 
 
@@ -160,33 +172,59 @@ def _options(self: Any, **options: Any) -> Any:
 def _save(self: Any, path: str | None = None, *given: Any, **options: Any) -> None:
     from pyspark.sql import DataFrameWriter
 
-    at = _place(str(path or options.get("path") or self.path))
-    with _numbered(self, lambda: at):
-        DataFrameWriter.save(self, path, *given, **options)
+    written = _told(self, options)
+    at = str(path or self.told.get("path"))
+    with _numbered(self, partial(_table_at, self._spark, at)):
+        DataFrameWriter.save(self, path, *given, **written)
 
 
 def _save_as_table(self: Any, name: str, *given: Any, **options: Any) -> None:
     from pyspark.sql import DataFrameWriter
 
-    with _numbered(self, partial(_location, self._spark, name)):
-        DataFrameWriter.saveAsTable(self, name, *given, **options)
+    written = _told(self, options)
+    with _numbered(self, partial(_table_named, self._spark, name)):
+        DataFrameWriter.saveAsTable(self, name, *given, **written)
 
 
-def _location(session: SparkSession, name: str) -> str | None:
-    """Where a table of a name is; None where there is none yet."""
-    if not session.catalog.tableExists(name):
-        return None
-    return _place(str(session.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]))
+def _told(self: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options out of what a write is called with; gives what is left: its format, its mode, its columns."""
+    _options(self, **{key: value for key, value in options.items() if key not in _OF_WRITES})
+    return {key: value for key, value in options.items() if key in _OF_WRITES}
 
 
-def _place(path: str) -> str:
-    return real_location(spark_location(path)).rstrip("/")
+def _table_at(session: Any, path: str) -> str:
+    """The id of the Delta table at a path; the path where there is none yet."""
+    log = _logs(session).forTable(session._jsparkSession, path)
+    return str(log.unsafeVolatileSnapshot().metadata().id()) if log.tableExists() else path
+
+
+def _table_named(session: Any, name: str) -> str:
+    """The id of the Delta table of a name; the name where there is none yet."""
+    from pyspark.errors import AnalysisException
+
+    parser = session._jsparkSession.sessionState().sqlParser()
+    try:
+        parts = parser.parseMultipartIdentifier(name)
+        named = [str(parts.apply(number)) for number in range(parts.size())]
+        own = named[1:] if named[0].lower() == _CATALOG and len(named) > _MOST_PARTS else named
+        table = parser.parseTableIdentifier(".".join(map(identifier, own)))
+        log = _logs(session).forTable(session._jsparkSession, table)
+    except AnalysisException:
+        return name
+    return str(log.unsafeVolatileSnapshot().metadata().id()) if log.tableExists() else name
+
+
+def _logs(session: Any) -> Any:
+    return getattr(session._jvm, "org.apache.spark.sql.delta.DeltaLog")
 
 
 @contextmanager
-def _numbered(writer: Any, table: Callable[[], str | None]) -> Iterator[None]:
-    with writer.call.numbered(table) as number:
-        _option(writer, "txnAppId", writer.query_id if number == 1 else f"{writer.query_id}:{number}")
+def _numbered(writer: Any, table: Callable[[], str]) -> Iterator[None]:
+    from pyspark.sql import DataFrameWriter
+
+    query, batch = str(writer.told["txnappid"]), str(writer.told["txnversion"])
+    with writer.call.numbered(writer.frame, table, query, batch) as number:
+        DataFrameWriter.option(writer, "txnAppId", query if number == 1 else f"{query}:{number}")
         yield
 
 

@@ -43,6 +43,15 @@ class Feed(DataSource):
     def simpleStreamReader(self, schema):
         return Reader()
 """
+TWO = """
+from sluice import Stream, sinks, sources
+s = Stream(
+    name="s",
+    sources={name: sources.python("jobs.feed:Feed", of=name) for name in ("a", "b")},
+    transform="jobs.feed:same",
+    sink=sinks.noop(),
+)
+"""
 PLANNED = FEED + "    @staticmethod\n    def available(options, position, bound):\n"
 STREAM = """\
 from sluice import Stream, sinks, sources
@@ -274,6 +283,23 @@ def test_an_earlier_offset_that_cannot_be_read(project: Project) -> None:
     put(Path(project.home, "s", "generations", "0001", "offsets", "0"), b"torn")
     write(project, "return [{'n': 9}]")
     assert ends(plan(project)) == ['{"n": 9}']
+
+
+@pytest.mark.parametrize("first", [['b:{"n":6}', 'a:{"n":4}'], ['b:{"n":6}']])
+def test_offsets_by_their_keys(project: Project, first: list[str]) -> None:
+    """Spark's second format has a key in each line: what another source has read before says nothing of this one."""
+    put(Path(project.root, "streams", "s.py"), TWO)
+    text = "return {'a': [{'n': 6}], 'b': []}[options['of']]"
+    write(project, text)
+    module = Path(project.root, "jobs", "feed.py")
+    module.write_text(module.read_text().replace("def same(feed):\n    return feed", "def same(a, b):\n    return a"))
+    checkpoint = Path(project.home, "s", "generations", "0001")
+    put(checkpoint / "metadata", '{"id":"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"}')
+    for batch_id, lines in enumerate([first, ['a:{"n":5}', 'b:{"n":7}']]):
+        head = ["v2", '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}']
+        put(checkpoint / "offsets" / str(batch_id), "\n".join([*head, *lines]))
+        put(checkpoint / "commits" / str(batch_id), commit_bytes())
+    assert plan(project).verdict == "run"
 
 
 @pytest.mark.parametrize("body", BAD)
