@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from demo.kafka.broker import until
 from sluice import sources
@@ -215,6 +215,25 @@ class TestAvailable:
             opened.commit()
             assert not look(later, Position(None, started_at=look(later).started_at)).steps
         assert ends(look(source)) == [{0: 6}]
+
+
+def test_one_connection_answers_every_question(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client is false in Python while its queue is empty, and is there all the same."""
+    topic = kafka.topic(2)
+    clients: list[AdminClient] = []
+    begin = AdminClient.__init__
+
+    def counted(client: AdminClient, settings: Any) -> None:
+        begin(client, settings)
+        clients.append(client)
+
+    monkeypatch.setattr(AdminClient, "__init__", counted)
+    # Of a cluster by another name, which nobody has asked yet.
+    source = sources.kafka(kafka.bootstrap, topics=[topic], settings={"client.id": "one"}).resolved("/")
+    for _ in range(3):
+        look(source)
+    assert len(clients) == 1
+    assert not clients[0]
 
 
 class TestHarm:

@@ -99,10 +99,11 @@ class Cluster:
         asked = self._ask(
             lambda client: client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_SECONDS)
         )
+        self._wait(asked.values())
         found = {}
         for name, answer in asked.items():
             try:
-                told = self._wait(answer)
+                told = answer.result()
             except KafkaException as exc:
                 if exc.args[0].code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}:
                     continue
@@ -126,10 +127,11 @@ class Cluster:
         Raises:
             UnansweredError: The cluster can't be reached, or does not answer.
         """
-        first = self._offsets(partitions, "earliest", committed_only=committed_only)
-        after = self._offsets(partitions, "latest", committed_only=committed_only)
-        end = self._offsets(partitions, "latest", committed_only=False) if committed_only else after
-        return Edges(first, after, end)
+        # Each question is on its way before any answer is waited for.
+        first = self._ask_offsets(partitions, "earliest", committed_only=committed_only)
+        after = self._ask_offsets(partitions, "latest", committed_only=committed_only)
+        end = self._ask_offsets(partitions, "latest", committed_only=False) if committed_only else after
+        return Edges(self._told(first), self._told(after), self._told(end))
 
     def first_since(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int | None]:
         """The first record of each partition that bears a time, or a later one; None where none is so late.
@@ -141,7 +143,7 @@ class Cluster:
         Raises:
             UnansweredError: The cluster can't be reached, or does not answer.
         """
-        found = self._offsets(partitions, "for_timestamp", max(time_ms, 0), committed_only=False)
+        found = self._told(self._ask_offsets(partitions, "for_timestamp", max(time_ms, 0), committed_only=False))
         return {partition: None if offset == _NONE_SO_LATE else offset for partition, offset in found.items()}
 
     def configs(self, topics: Sequence[str]) -> dict[str, Mapping[str, str]]:
@@ -158,15 +160,16 @@ class Cluster:
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
         answers = self._ask(lambda client: client.describe_configs(asked, request_timeout=TIMEOUT_SECONDS))
         try:
-            told = {resource.name: self._wait(answer) for resource, answer in answers.items()}
+            self._wait(answers.values())
+            told = {resource.name: answer.result() for resource, answer in answers.items()}
         except KafkaException as exc:
             raise self._failed(exc) from exc
         return {name: {key: str(entry.value) for key, entry in found.items()} for name, found in told.items()}
 
-    def _offsets(
+    def _ask_offsets(
         self, partitions: Sequence[Partition], which: str, *time_ms: int, committed_only: bool
-    ) -> dict[Partition, int]:
-        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+    ) -> dict[Partition, Future[Any]]:
+        from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         if not partitions:
@@ -176,8 +179,19 @@ class Cluster:
         answers = self._ask(
             lambda client: client.list_offsets(request, isolation_level=level, request_timeout=TIMEOUT_SECONDS)
         )
+        return {Partition(at.topic, at.partition): answer for at, answer in answers.items()}
+
+    def _told(self, asked: Mapping[Partition, Future[Any]]) -> dict[Partition, int]:
+        """What was answered about each partition.
+
+        Raises:
+            UnansweredError: One answer is that there is none.
+        """
+        from confluent_kafka import KafkaException
+
         try:
-            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
+            self._wait(asked.values())
+            return {partition: answer.result().offset for partition, answer in asked.items()}
         except KafkaException as exc:
             raise self._failed(exc) from exc
 
@@ -190,7 +204,8 @@ class Cluster:
             client.poll(0)
         self._complaints.clear()
         try:
-            self._asked.client = self._client = client or self._connected()
+            # Not by its truth: a client has a length, that of its queue.
+            self._asked.client = self._client = self._connected() if client is None else client
             return question(self._asked.client)
         except (KafkaException, FutureTimeoutError) as exc:
             raise self._failed(exc) from exc
@@ -201,19 +216,25 @@ class Cluster:
 
         check_extra("kafka", "a source of Kafka")
         self._asked.client = client = AdminClient(self._settings)
-        self._wait(client.describe_cluster(request_timeout=TIMEOUT_SECONDS))
+        answer = client.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+        self._wait([answer])
+        answer.result()
         return client
 
-    def _wait(self, answer: Future[Any]) -> Any:
+    def _wait(self, answers: Iterable[Future[Any]]) -> None:
+        """Wait until a question is answered, or failed.
+
+        Raises:
+            UnansweredError: It is not, for too long; or the cluster refuses us.
+        """
         # The library ends it by itself before; this is for whatever keeps it from that.
         deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
         try:
-            while not wait([answer], _LOOK_SECONDS).done:
+            while wait(answers, _LOOK_SECONDS).not_done:
                 # What goes wrong meanwhile is heard in here.
                 self._asked.client.poll(0)
                 if self._complaints.is_refused or time.monotonic() > deadline:
                     raise FutureTimeoutError
-            return answer.result()
         except FutureTimeoutError as exc:
             raise self._failed(exc) from exc
 
