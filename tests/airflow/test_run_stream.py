@@ -86,7 +86,7 @@ _CHANGES = """
 from sluice import Stream, sinks, sources
 events = Stream(
     name="events",
-    sources={"changed": sources.delta("table", read_change_feed=True)},
+    sources={"changed": sources.delta("table", with_event_time_order=True)},
     transform="transform_events:events",
     sink=sinks.delta("out/events"),
 )
@@ -94,7 +94,7 @@ events = Stream(
 
 
 def _follow_changes(project: StreamProject) -> None:
-    """Let `events` be a change feed of a table of one row: only Spark knows its offsets."""
+    """Let `events` read a table of one row in the order of event time: only Spark knows its offsets."""
     (project.root / "streams" / "events.py").write_text(_CHANGES)
     (project.root / "transform_events.py").write_text('def events(changed):\n    return changed.select("n")\n')
     fed = {"delta.enableChangeDataFeed": "true"}

@@ -461,34 +461,6 @@ def test_a_schema_that_is_tracked(lab: Lab, *, is_relative: bool) -> None:
     }
 
 
-def kinds(numbers: DataFrame) -> DataFrame:
-    return numbers.select("id", "_change_type")
-
-
-def test_a_change_feed_with_updates(lab: Lab) -> None:
-    """Spark decides its batches; versions that rewrite rows are read as changes."""
-    table = lab.root / "table"
-    lab.spark.sql(
-        f"CREATE TABLE delta.`{table}` (id bigint) USING delta TBLPROPERTIES (delta.enableChangeDataFeed=true)"
-    )
-    append_rows(lab.spark, table, range(3))
-    stream = Stream(
-        name="s",
-        sources={"numbers": sources.delta("table", read_change_feed=True)},
-        transform=f"{__name__}:kinds",
-        sink=sinks.delta("out"),
-    )
-    lab.run(stream)
-    lab.spark.sql(f"UPDATE delta.`{table}` SET id = 10 WHERE id = 1")
-
-    plan = lab.plan(stream)
-    assert (plan.verdict, plan.strategy) == ("run", "drain")
-    lab.run(stream)
-
-    changes = {(row["id"], row["_change_type"]) for row in lab.table("out").collect()}
-    assert changes == {*((number, "insert") for number in range(3)), (1, "update_preimage"), (10, "update_postimage")}
-
-
 @pytest.mark.parametrize("place", ["s3://bucket/some where", "gs://bucket/t", "abfss://box@store/t"])
 def test_files_are_spelled_as_spark_does(lab: Lab, place: str) -> None:
     """What a slice leaves out is told from the rest by `_metadata.file_path`, in object stores, too."""

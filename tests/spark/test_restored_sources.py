@@ -56,8 +56,7 @@ def stream(transform: str = "dated", **options: Any) -> Stream:
         sources={"numbers": sources.delta("src", **options)},
         transform=f"{__name__}:{transform}",
         sink=sinks.delta("out"),
-        # Nobody backfills a change feed.
-        interval_column=None if "read_change_feed" in options else "day",
+        interval_column="day",
     )
 
 
@@ -228,7 +227,6 @@ def test_an_older_copy_of_what_was_planned_and_not_read(lab: Lab) -> None:
 
 
 SPARK_DECIDES: dict[str, tuple[dict[str, Any], Limits]] = {
-    "change feed": ({"read_change_feed": True}, Limits()),
     "event time order": ({"with_event_time_order": True}, Limits()),
     "tracked schema": ({"schema_tracking_location": "home/numbers/generations/0001/schema"}, Limits()),
     "drain": ({}, Limits(strategy="drain")),
@@ -237,7 +235,7 @@ SPARK_DECIDES: dict[str, tuple[dict[str, Any], Limits]] = {
 """How Spark comes to decide the batches."""
 
 
-@pytest.mark.parametrize("how", ["change feed", "drain", "live", *rarely("event time order", "tracked schema")])
+@pytest.mark.parametrize("how", ["event time order", "drain", "live", *rarely("tracked schema")])
 def test_an_older_copy_of_what_spark_decided(lab: Lab, how: str) -> None:
     """What Spark has read by itself is noted, also what came after the plan: other rows may bear its numbers."""
     options, limits = SPARK_DECIDES[how]
@@ -248,9 +246,8 @@ def test_an_older_copy_of_what_spark_decided(lab: Lab, how: str) -> None:
         shutil.copytree(source, copy)
         add(lab, 4)
 
-    feed = {"delta.enableChangeDataFeed": "true"} if how == "change feed" else None
     rows = pa.table({"n": pa.array([1], pa.int64())})
-    write_deltalake(str(source), rows, configuration=feed)
+    write_deltalake(str(source), rows)
     add(lab, 2)
     lab.run(declared, limits)
     add(lab, 3)
@@ -271,12 +268,8 @@ def test_an_older_copy_of_what_spark_decided(lab: Lab, how: str) -> None:
 def test_an_older_copy_of_what_a_release_before_has_read(lab: Lab) -> None:
     """Where nothing is noted of what Spark has read, the next run notes it as it begins."""
     source, copy = lab.root / "src", lab.root / "copy"
-    declared = stream(read_change_feed=True)
-    write_deltalake(
-        str(source),
-        pa.table({"n": pa.array([1], pa.int64())}),
-        configuration={"delta.enableChangeDataFeed": "true"},
-    )
+    declared = stream(with_event_time_order=True)
+    write_deltalake(str(source), pa.table({"n": pa.array([1], pa.int64())}))
     shutil.copytree(source, copy)
     add(lab, 2)
     lab.run(declared)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +28,6 @@ from tests.unit.engine_lab import EPOCH, Lab, make_lab, make_stream
 INTERVAL = Limits(Bound(EPOCH), is_default_bound=True)
 """As Airflow bounds a run by the end of a data interval."""
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "change feed": {"read_change_feed": True},
     "event time order": {"with_event_time_order": True},
     "tracked schema": {"schema_tracking_location": "schema"},
 }
@@ -44,8 +42,10 @@ def write(root: Path, *numbers: int) -> str:
 
 
 def fed_lab(root: Path, **others: Source) -> Lab:
-    """A stream of a change feed, whose table has one version, and of other sources."""
-    return Lab(root, make_stream(root, {"changes": sources.delta(write(root, 0), read_change_feed=True), **others}))
+    """A stream of a table of one version, whose batches Spark decides, and of other sources."""
+    return Lab(
+        root, make_stream(root, {"changes": sources.delta(write(root, 0), with_event_time_order=True), **others})
+    )
 
 
 def committed_at(root: Path, offset: str, declared: Mapping[str, Source]) -> Lab:
@@ -81,7 +81,7 @@ class TestBound:
         assert (plan.verdict, plan.strategy, plan.until, plan.unbounded) == ("run", "drain", None, ("changes",))
         assert plan.document.unbounded == ("changes",)
         assert plan.reason == (
-            "Spark alone knows the offsets of a Delta source with `readChangeFeed`: Spark decides the batches;"
+            "Spark alone knows the offsets of a Delta source with `withEventTimeOrder`: Spark decides the batches;"
             " not bounded by the data interval: `changes`"
         )
         assert "not bounded by the data interval: `changes`" in next(iter(explain(plan)))
@@ -152,28 +152,15 @@ class TestIdle:
         plan = lab.plan()
         assert (plan.verdict, plan.strategy) == ("run", "drain")
 
-    @pytest.mark.parametrize("write_more", [False, True])
-    def test_in_the_midst_of_a_version(self, tmp_path: Path, *, write_more: bool) -> None:
-        """How many files a version has for a change feed is Spark's to know: it looks."""
+    def test_in_the_midst_of_a_version(self, tmp_path: Path) -> None:
+        """How much of it is left is Spark's to know: it looks."""
         write(tmp_path, 0)
-        lab = read_up_to(tmp_path, 0, 0, read_change_feed=True)
-        if write_more:
-            write(tmp_path, 1)
-        assert lab.plan().verdict == "run"
-
-    @pytest.mark.parametrize(("index", "verdict"), [(0, "run"), (1, "skip"), (2, "skip")])
-    def test_files_of_changes(self, tmp_path: Path, index: int, verdict: str) -> None:
-        """Of a version that has some, Spark reads these alone, and its offset stays on the last one."""
-        write(tmp_path, 0)
-        log = tmp_path / "table" / "_delta_log" / f"{0:020d}.json"
-        cdc = {"cdc": {"path": "_change_data/cdc-0.parquet", "partitionValues": {}, "size": 1, "dataChange": False}}
-        log.write_text(log.read_text().rstrip() + f"\n{json.dumps(cdc)}\n{json.dumps(cdc)}\n")
-        assert read_up_to(tmp_path, 0, index, read_change_feed=True).plan().verdict == verdict
+        assert read_up_to(tmp_path, 0, 0, with_event_time_order=True).plan().verdict == "run"
 
     def test_what_is_noted_of_what_was_read(self, tmp_path: Path) -> None:
         """A driver that died before it had noted it leaves that to a run: an older copy would go unseen."""
         write(tmp_path, 0)
-        lab = read_up_to(tmp_path, 1, read_change_feed=True)
+        lab = read_up_to(tmp_path, 1, with_event_time_order=True)
         home = lab.project.stream_home(lab.stream)
         known = home.generation(1)
         assert known is not None
@@ -183,7 +170,7 @@ class TestIdle:
     def test_a_version_without_rows(self, tmp_path: Path) -> None:
         """Spark has to pass over it: what it changes of a table is not told from here."""
         write(tmp_path, 0)
-        lab = read_up_to(tmp_path, 1, read_change_feed=True)
+        lab = read_up_to(tmp_path, 1, with_event_time_order=True)
         DeltaTable(str(tmp_path / "table")).alter.set_table_properties(
             {"delta.logRetentionDuration": "interval 9 days"}
         )
@@ -192,7 +179,7 @@ class TestIdle:
     def test_a_skip_within_an_interval(self, tmp_path: Path) -> None:
         """It ends in the worker, and was looked at up to the end of the interval."""
         write(tmp_path, 0)
-        lab = read_up_to(tmp_path, 1, read_change_feed=True)
+        lab = read_up_to(tmp_path, 1, with_event_time_order=True)
         record = lab.prepare(INTERVAL, run_key="key")
         assert record.status == "skipped"
         checked = lab.project.stream_home(lab.stream).checked()
@@ -209,7 +196,7 @@ class TestIdle:
         """A first run that begins at the latest version has nothing to do yet, with files that have not come."""
         (tmp_path / "landing").mkdir()
         files = sources.files(str(tmp_path / "landing"), format="json", schema="id bigint")
-        latest = sources.delta(write(tmp_path, 0), read_change_feed=True, starting="latest")
+        latest = sources.delta(write(tmp_path, 0), with_event_time_order=True, starting="latest")
         lab = Lab(tmp_path, make_stream(tmp_path, {"changes": latest, "landing": files}))
         assert lab.plan().verdict == "skip"
         lab.arrive(source="landing")
@@ -225,7 +212,7 @@ class TestIdle:
 
     def test_an_own_source_tells_by_what_it_can(self, tmp_path: Path) -> None:
         """Where it bears the contract, it is asked; without it, nothing is taken from it."""
-        source = cast("DeltaSource", sources.delta(write(tmp_path, 0), read_change_feed=True))
+        source = cast("DeltaSource", sources.delta(write(tmp_path, 0), with_event_time_order=True))
         assert isinstance(source, TellingSource)
         assert source.is_idle(Available(steps=(), unplannable="why"), Position(None))
         assert not isinstance(sources.other("rate"), TellingSource)
@@ -233,7 +220,7 @@ class TestIdle:
     def test_a_batch_that_is_due_without_data(self, tmp_path: Path) -> None:
         """A batch that was planned and not committed is finished first, whatever is new."""
         write(tmp_path, 0)
-        lab = read_up_to(tmp_path, 1, read_change_feed=True)
+        lab = read_up_to(tmp_path, 1, with_event_time_order=True)
         shutil.copyfile(lab.checkpoint / "offsets" / "0", lab.checkpoint / "offsets" / "1")
         plan = lab.plan()
         assert (plan.verdict, [batch.kind for batch in plan.batches]) == ("resume", ["uncommitted"])
@@ -241,7 +228,7 @@ class TestIdle:
     def test_a_table_that_is_away_is_not_idle(self, tmp_path: Path) -> None:
         """Where it can't be looked at, it is Spark's to say."""
         write(tmp_path, 0)
-        lab = read_up_to(tmp_path, 1, read_change_feed=True)
+        lab = read_up_to(tmp_path, 1, with_event_time_order=True)
         (tmp_path / "table" / "_delta_log" / f"{0:020d}.json").write_text("damaged")
         lab.now += timedelta(hours=1)
         assert lab.plan(Limits(strategy="drain")).verdict == "run"

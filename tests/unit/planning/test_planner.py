@@ -322,11 +322,11 @@ class TestStrategy:
             lab.plan(Limits(strategy="drain"))
 
     def test_a_source_that_only_spark_can_plan(self, tmp_path: Path) -> None:
-        """A change feed's offsets are Spark's alone: the run drains, and says why."""
-        declared = {"table": sources.delta(delta_table(tmp_path), read_change_feed=True)}
+        """The offsets of a table in the order of its event time are Spark's alone: the run drains, and says why."""
+        declared = {"table": sources.delta(delta_table(tmp_path), with_event_time_order=True)}
         plan = Lab(tmp_path, make_stream(tmp_path, declared)).plan()
         assert (plan.verdict, plan.strategy, plan.batches) == ("run", "drain", ())
-        assert "readChangeFeed" in plan.reason
+        assert "withEventTimeOrder" in plan.reason
 
     def test_an_unreadable_source_drains(self, tmp_path: Path) -> None:
         """What Sluice can't read Spark may; the reason is in the plan, and the other sources' files are no plan."""
@@ -338,7 +338,7 @@ class TestStrategy:
 
     def test_exact_can_be_insisted_on(self, tmp_path: Path) -> None:
         """Where `exact` was asked for, a run that can't be planned does not start."""
-        declared = {"table": sources.delta(delta_table(tmp_path), read_change_feed=True)}
+        declared = {"table": sources.delta(delta_table(tmp_path), with_event_time_order=True)}
         lab = Lab(tmp_path, make_stream(tmp_path, declared))
         with pytest.raises(DeclarationError, match="`exact` was asked for"):
             lab.plan(Limits(strategy="exact"))

@@ -383,7 +383,7 @@ class TestSecondTry:
     def test_a_drained_run_can_be_tried_again(self, tmp_path: Path) -> None:
         """A run whose batches Spark decides is not bounded by its retry either."""
         write_deltalake(tmp_path / "table", pa.table({"id": [0]}))
-        declared = {"table": sources.delta(str(tmp_path / "table"), read_change_feed=True)}
+        declared = {"table": sources.delta(str(tmp_path / "table"), with_event_time_order=True)}
         lab = Lab(tmp_path, make_stream(tmp_path, declared))
         lab.dies_at = "before the sink"
         with pytest.raises(KilledError):

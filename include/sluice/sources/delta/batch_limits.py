@@ -34,6 +34,20 @@ class Chunk:
     """What the table is from it on; None where it says nothing of that, and for a snapshot."""
     is_empty: bool = False
     """Whether it neither added nor removed rows, for whatever reader, nor changed what the table is."""
+    is_whole: bool = False
+    """Whether a batch reads all of it or nothing, as of a change feed."""
+
+    def pieces(self, excludes: Callable[[str], bool]) -> Iterator[tuple[int, tuple[AddedFile, ...]]]:
+        """What a batch can end behind: the last index of each, and its files.
+
+        Args:
+            excludes: Whether the source leaves out a file, by its path.
+        """
+        read = [(index, file) for index, file in enumerate(self.files, self.first_index) if not excludes(file.path)]
+        if self.is_whole:
+            yield from [(read[-1][0], tuple(file for _, file in read))] if read else []
+        else:
+            yield from ((index, (file,)) for index, file in read)
 
 
 @dataclass(frozen=True)
@@ -59,27 +73,26 @@ class BatchLimits:
             if position is not None and self.max_versions is not None and versions >= self.max_versions:
                 yield _step(position, files)
                 files, size_bytes, versions = [], 0, 0
-            for index, file in enumerate(chunk.files, chunk.first_index):
-                if excludes(file.path):
-                    continue
-                if position is not None and files and self._is_full(len(files), size_bytes):
+            for index, piece in chunk.pieces(excludes):
+                if position is not None and files and self._is_full(len(files), size_bytes, len(piece)):
                     yield _step(position, files)
                     files, size_bytes, versions = [], 0, 0
-                files.append(file)
-                size_bytes += file.size_bytes
+                files += piece
+                size_bytes += sum(file.size_bytes for file in piece)
                 position = Offset(table_id, chunk.version, index, chunk.is_snapshot)
             position = Offset(table_id, chunk.version + 1, -1)
             versions += 1
         if position is not None and (files or versions):
             yield _step(position, files)
 
-    def _is_full(self, files: int, size_bytes: int) -> bool:
+    def _is_full(self, files: int, size_bytes: int, more: int) -> bool:
         most_files = self.max_files
         if most_files is None and self.max_bytes is None and self.max_versions is None:
             most_files = _MOST_FILES_BY_DEFAULT
-        if most_files is not None and files >= most_files:
+        if most_files is not None and files + more > most_files:
             return True
-        # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
+        # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in,
+        # and so does all that a change feed reads of a version.
         return self.max_bytes is not None and size_bytes >= self.max_bytes
 
 

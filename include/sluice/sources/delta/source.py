@@ -45,7 +45,8 @@ from sluice.sources.contract import (
     VersionedSource,
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk, are_left
-from sluice.sources.delta.drained import after_changes, why_drained
+from sluice.sources.delta.change_feed import OPTION, after_changes, fed_files, not_kept
+from sluice.sources.delta.drained import why_drained
 from sluice.sources.delta.feeding import TRACKED, FedDeltaTable
 from sluice.sources.delta.first_version import checked_version, version_at
 from sluice.sources.delta.identity import check_identity, is_noted, mark_of
@@ -175,7 +176,7 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         begun = start or before_all(log.table_id, position.started_at, max(end_version, 0))
         is_whole = not (begun.is_starting_version and is_version_gone(log, begun.reservoir_version, storage=storage))
         try:
-            if self._reads_changes or not is_read or not is_whole:
+            if not is_read or not is_whole:
                 versions = range(begun.reservoir_version, end_version + 1)
                 self._check_columns(log, told_metadata(log, versions, storage=storage), storage)
                 return ()
@@ -193,9 +194,11 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
 
     def _check_columns(self, log: DeltaLog, read: Mapping[int, TableMetadata | None], storage: Storage) -> None:
-        """Make sure that Spark reads some versions with the columns of now; see `changed_columns`."""
+        """Make sure that Spark reads some versions with the columns of now, and that what is fed of them is kept."""
         settings = None if TRACKED in self.options else self.settings
-        if (problem := changed_columns(log, read, settings, storage=storage)) is not None:
+        problem = not_kept(log, read, storage=storage) if self._reads_changes else None
+        problem = problem or changed_columns(log, read, settings, storage=storage)
+        if problem is not None:
             raise RefusedError(problem)
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
@@ -435,12 +438,17 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
                 raise RefusedError(not_append(log, commit))
             self._check_not_restored(log, commit)
             skipped = skip_files if version == first else 0
-            rewritten = commit.removes_data and self.skip_change_commits
-            files = () if rewritten else commit.files[skipped:]
+            files = self._read_of(log, commit, storage)[skipped:]
             is_empty = not (commit.files or commit.removes_data or commit.changes_table)
             made_ms, told = commit.timestamp_ms, commit.metadata
-            chunks.append(Chunk(version, files, skipped, timestamp_ms=made_ms, metadata=told, is_empty=is_empty))
+            chunk = Chunk(version, files, skipped, timestamp_ms=made_ms, metadata=told, is_empty=is_empty)
+            chunks.append(replace(chunk, is_whole=self._reads_changes))
         return chunks
+
+    def _read_of(self, log: DeltaLog, commit: Commit, storage: Storage) -> tuple[AddedFile, ...]:
+        if self._reads_changes:
+            return fed_files(log, commit, storage=storage)
+        return () if commit.removes_data and self.skip_change_commits else commit.files
 
     def _refuses(self, commit: Commit) -> bool:
         if not commit.removes_data or self.skip_change_commits or self._reads_changes:
@@ -484,7 +492,7 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
     @property
     def _reads_changes(self) -> bool:
         """Whether the rows are the changes themselves, so that versions may rewrite what was read."""
-        return self.options.get("readChangeFeed") == "true"
+        return self.options.get(OPTION) == "true"
 
     @property
     def backfill_obstacle(self) -> str | None:

@@ -112,26 +112,13 @@ class TestDeclaration:
         assert caught.value.where == "sources.delta('lake')"
         assert caught.value.remedy == remedy
 
-    @pytest.mark.parametrize("option", ["read_change_feed", "with_event_time_order"])
-    def test_what_spark_alone_can_plan(self, tmp_path: Path, option: str) -> None:
-        """With these options the offsets are Spark's secret; without them they are not."""
+    def test_what_spark_alone_can_plan(self, tmp_path: Path) -> None:
+        """In the order of their event time, the offsets are Spark's secret; without it they are not."""
         make_delta(tmp_path, [1])
 
-        assert plan(tmp_path, **{option: True}).unplannable is not None
-        assert plan(tmp_path, **{option: False}).unplannable is None
+        assert plan(tmp_path, with_event_time_order=True).unplannable is not None
+        assert plan(tmp_path, with_event_time_order=False).unplannable is None
         assert plan(tmp_path).unplannable is None
-
-    def test_a_change_feed_may_rewrite_rows(self, tmp_path: Path) -> None:
-        """The rows of a change feed are the changes themselves: whatever rewrites rows is read, and not refused."""
-        make_delta(tmp_path, [1, 2], [3])
-        DeltaTable(tmp_path).delete("part = 1")
-        position = Position(offset(tmp_path, 2))
-
-        found = plan(tmp_path, position, read_change_feed=True)
-
-        assert (ends(found), found.unplannable is not None) == ([(3, -1, False)], True)
-        with pytest.raises(RefusedError):
-            plan(tmp_path, position)
 
     def test_excluded_files_do_not_count(self, tmp_path: Path) -> None:
         """What `exclude_regex` finds in a file's path, Spark passes over: the plan promises no row of it."""

@@ -1,0 +1,127 @@
+"""What the change feed of a Delta table has for a stream in each version, and where it was not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from sluice.delta_table import AddedFile, Commit, DeltaLog, TableMetadata, commit_file, commit_lines, load_table
+from sluice.errors import Problem, StorageError
+from sluice.sources.delta.offset import Offset
+from sluice.storage import Storage
+from sluice.typed_json import decode_as
+
+OPTION = "readChangeFeed"
+"""What asks for it, as Spark spells it."""
+_KEPT = "delta.enableChangeDataFeed"
+
+
+class _File(msgspec.Struct, rename="camel"):
+    path: str
+    size: int = 0
+    data_change: bool = True
+
+
+class _Action(msgspec.Struct):
+    cdc: _File | None = None
+    remove: _File | None = None
+
+
+def fed_files(log: DeltaLog, commit: Commit, *, storage: Storage) -> tuple[AddedFile, ...]:
+    """The files of one version that Spark reads for its changes: those of changes alone where it has some.
+
+    How many rows these have is known where nothing was taken out: Delta counts rows where it adds them.
+
+    Args:
+        log: The table's log.
+        commit: The version's commit.
+        storage: Where the log is.
+
+    Raises:
+        StorageError: The log can't be read.
+    """
+    changes, removed = _actions(log, commit.version, storage)
+    if changes:
+        return tuple(AddedFile(file.size, None, file.path) for file in changes)
+    added = commit.files if not removed else tuple(replace(file, rows=None) for file in commit.files)
+    return (*added, *(AddedFile(file.size, None, file.path) for file in removed))
+
+
+def after_changes(log: DeltaLog, at: Offset, *, storage: Storage) -> Offset:
+    """Where a change feed goes on from an offset: behind the version, if that has no more changes.
+
+    Where Spark decides, its offset is behind a version once its rows were read, but for one with files of changes
+    (those that an `UPDATE` makes, say): there it stays on the last of these, and counts nothing else of the version.
+
+    Args:
+        log: The table's log.
+        at: How far the feed was read.
+        storage: Where the log is.
+
+    Raises:
+        StorageError: The log can't be read.
+    """
+    if at.index < 0 or at.is_starting_version:
+        return at
+    changes, _ = _actions(log, at.reservoir_version, storage)
+    is_done = 0 < len(changes) <= at.index + 1
+    return Offset(at.reservoir_id, at.reservoir_version + 1, -1) if is_done else at
+
+
+def not_kept(log: DeltaLog, read: Mapping[int, TableMetadata | None], *, storage: Storage) -> Problem | None:
+    """What of some versions was not recorded as changes; None where all was.
+
+    Args:
+        log: The table's log.
+        read: The versions of which something is read, in order, with what each makes of the table.
+        storage: Where the log is.
+    """
+    if not read:
+        return None
+    first = min(read)
+    told = {version: metadata.configuration for version, metadata in read.items() if metadata is not None}
+    if not told and max(read) >= log.latest:
+        told = {first: log.configuration}
+    elif first not in told and (found := _properties(log, first, storage)) is not None:
+        told = {first: found, **told}
+    off = next((version for version, properties in sorted(told.items()) if not _keeps(properties)), None)
+    return None if off is None else _off(log, off)
+
+
+def _actions(log: DeltaLog, version: int, storage: Storage) -> tuple[list[_File], list[_File]]:
+    """The files of changes of a version, and those that it took out with their rows."""
+    lines = commit_lines(log.location, version, storage=storage) or ()
+    try:
+        actions = [decode_as(line, _Action) for line in lines]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Whoever reads the commit says so.
+        return [], []
+    removed = [action.remove for action in actions if action.remove is not None and action.remove.data_change]
+    return [action.cdc for action in actions if action.cdc is not None], removed
+
+
+def _properties(log: DeltaLog, version: int, storage: Storage) -> Mapping[str, Any] | None:
+    """The table's properties as of a version; None where the log does not tell them any more, as Spark will say."""
+    try:
+        return load_table(log.location, storage=storage, version=version).metadata().configuration
+    except StorageError:
+        return None
+
+
+def _keeps(properties: Mapping[str, Any]) -> bool:
+    return str(properties.get(_KEPT)).lower() == "true"
+
+
+def _off(log: DeltaLog, version: int) -> Problem:
+    return Problem(
+        code="SOURCE_FEED_NOT_KEPT",
+        file=commit_file(log.location, version),
+        cause=f"`read_change_feed` is declared, and in version {version} the table keeps no change feed",
+        consequence="what changed in it was not recorded, and Spark fails with DELTA_MISSING_CHANGE_DATA",
+        remedy=f"set the table's property `{_KEPT}` to true. A stream that has read nothing yet goes on then; where it"
+        " begins with an older version, give a later `starting_version`. One that has read the table can't get past"
+        " this version: declare a new stream, with a sink of its own",
+    )
