@@ -156,18 +156,18 @@ def failing_results(judged: Judgement) -> list[CheckResult]:
 
 
 def _columns(result: CheckResult | CheckRecord) -> str:
-    named = [result.kwargs.get(name) for name in ("column", "column_A", "column_B")] + list(
-        result.kwargs.get("column_list") or ()
-    )
-    columns = [f"`{name}`" for name in named if name]
+    listed = result.kwargs.get("column_list")
+    named = [result.kwargs.get(name) for name in ("column", "column_A", "column_B")]
+    # A record is a file: what it says of a check may be anything.
+    columns = [f"`{name}`" for name in [*named, *(listed if isinstance(listed, list | tuple) else ())] if name]
     return f" of {', '.join(columns)}" if columns else ""
 
 
 def _figures(result: CheckResult | CheckRecord) -> str:
     found = result.result
-    if (count := found.get("unexpected_count")) is not None:
-        rows = found.get("element_count")
-        return f": {count:,} unexpected" + (f" in {rows:,} rows" if rows is not None else "")
+    count, rows = found.get("unexpected_count"), found.get("element_count")
+    if isinstance(count, int):
+        return f": {count:,} unexpected" + (f" in {rows:,} rows" if isinstance(rows, int) else "")
     if (why := why_unmeasured(found)) is not None:
         return f": {why}"
     return f": {found['observed_value']}" if found.get("observed_value") is not None else ""

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.judgement import Judgement, judge_run
+from sluice.quality.judgement import Judgement, describe_failed, judge_run
+from sluice.runs.record import CheckRecord
 from tests.unit.quality.suites import row, suite
 
 COLUMNS = "n INT, x DOUBLE, d DATE, at TIMESTAMP, local TIMESTAMP_NTZ, word STRING"
@@ -186,3 +187,12 @@ def test_what_an_earlier_suite_did_not_measure_is_judged_without_it(largest: str
     assert [result.success for result in judged.results] == [verdict == "pass", rows == 4]
     assert judge_run(plan, [before, measured], [], now=NOW).verdict == "fail"
     assert judge_run(plan, [measured], [], now=NOW, is_last=False, by_suite_before=[before]).rows == 2 * rows
+
+
+@pytest.mark.parametrize("anything", [3, "text", {"a": 1}, [None], True, 1.5])
+def test_what_a_record_says_of_a_failed_check_may_be_anything(anything: Any) -> None:
+    """A sensor reads it, and a plan: the check is named all the same."""
+    names = ("column", "column_A", "column_B", "column_list")
+    found = ("unexpected_count", "element_count", "observed_value", "details")
+    check = CheckRecord(type="expect_it", kwargs=dict.fromkeys(names, anything), result=dict.fromkeys(found, anything))
+    assert describe_failed([check]).startswith("`expect_it`")
