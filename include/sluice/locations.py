@@ -29,6 +29,11 @@ def is_within(path: str, folder: str) -> bool:
     return os.path.commonpath([os.path.realpath(path), real_folder]) == real_folder
 
 
+def is_below(location: str, folder: str) -> bool:
+    """Whether a location lies in a folder, and is not it, links followed where both are local."""
+    return real_location(location).startswith(f"{real_location(folder).rstrip('/')}/")
+
+
 def real_location(location: str) -> str:
     """A location with links followed, where it is local: the same for every name of a file or folder."""
     return os.path.realpath(local_path(location)) if is_local(location) else location

@@ -180,6 +180,7 @@ a = Stream(name="a", sources={"n": n}, transform="made:n", sink=sinks.delta("oth
     ("path", "message"),
     [
         ("out", "is the sink itself"),
+        ("out/refused", "is in the folder of the sink"),
         ("land/", "source `numbers` reads from where the quarantine is written"),
         ("other", "is the sink of stream `a`"),
         ("other_quarantine", "is the quarantine of stream `a`"),

@@ -17,7 +17,7 @@ from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, removed_number, sealed_number
+from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, number_of, removed_number, sealed_number
 from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -41,6 +41,22 @@ def quarantine_left(
     if table is None or not is_quarantine(table, storage=storage):
         return None
     return None if _is_tidy(record, found.attempt, table, storage) else table
+
+
+def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, storage: Storage) -> bool:
+    """Whether somebody has restored a quarantine to before what a backfill has put there, whose rows are in no table.
+
+    Raises:
+        StorageError: The table can't be read.
+    """
+    kept = record.backfill.quarantine if record.backfill is not None else None
+    table = kept.sink(project) if isinstance(kept, Table) else None
+    if table is None or not is_quarantine(table, storage=storage):
+        return False
+    put = table.outcome(application_of(record.run_id), number_of(found.attempt), storage=storage)
+    if put is None or put.version is None:
+        return False
+    return table.taken_back_since(put.version, is_pending=True, storage=storage) is not None
 
 
 def tidy_quarantine(
@@ -115,6 +131,8 @@ def tidy_after_backfills(
         found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
         if found is not None and found.conflict is not None and not is_done:
             _check_stood_for(record, found.version, begun, _damaged(record, found, sink))
+        elif found is not None and not is_done and are_aside_gone(record, found, project, storage=storage):
+            _check_stood_for(record, found.version, begun, _aside_gone(record, sink))
         elif may_have_left and found is not None and not _is_tidy(record, found.attempt, table, storage):
             tidy_quarantine(record, found, table, stream, session, check=check, storage=storage)
         elif may_have_left and found is None and not is_done:
@@ -202,6 +220,17 @@ def _not_told(record: RunRecord, sink: ReplaceableSink) -> Problem:
         cause=f"a backfill of {sink.location} was killed, and the table's log does not tell any more whether it has"
         " replaced rows: its commits since then are gone",
         consequence="what it left in the quarantine stands for rows that are in the sink, or for rows that are in none",
+        remedy="backfill the interval again, then release the rows",
+    )
+
+
+def _aside_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
+    return Problem(
+        code="BACKFILL_UNFINISHED",
+        file=record.run_id,
+        cause=f"a backfill has replaced rows of {sink.location} and was killed, and the quarantine was restored to"
+        " before what it has put there",
+        consequence="rows that the backfill has quarantined are in no table",
         remedy="backfill the interval again, then release the rows",
     )
 

@@ -41,6 +41,7 @@ from sluice.gate.returned_rows import (
     RowReturn,
     forget_return,
     keep_return,
+    marks_gone,
     quarantine_gone,
     read_return,
     read_returns,
@@ -266,6 +267,13 @@ class _Work:
             returning = msgspec.structs.replace(returning, state="begun")
         return self._move(returning)
 
+    def check_marks(self, returning: RowReturn) -> None:
+        """Make sure that the quarantine was not restored to before rows were marked that are in the sink."""
+        marked, storage = returning.quarantine_version, self.home.storage
+        found = None if marked is None else self.table.taken_back_since(marked, is_pending=True, storage=storage)
+        if found is not None:
+            raise RefusedError(marks_gone(returning, found.file))
+
     def begun_by(self, returning: RowReturn) -> _Work:
         """The same for the tables that a return has begun with.
 
@@ -284,6 +292,8 @@ class _Work:
                 return found
         if kept is not None and not work.is_sent(returning.return_id) and not replace(work, table=kept).is_there:
             raise RefusedError(quarantine_gone(returning, kept.location or ""))
+        if work.is_sent(returning.return_id):
+            work.check_marks(returning)
         return work
 
     def _sink_of(self, returning: RowReturn) -> SplittingSink:
@@ -300,7 +310,7 @@ class _Work:
         Raises:
             RefusedError: It can't.
         """
-        if self.is_sent(return_id):
+        if (last := self._last(return_id)) is not None and last % 2 == _SENT:
             return
         known = read_return(self.home, return_id)
         began_at = parse_time(known.began_at) if known is not None else None
@@ -332,6 +342,9 @@ class _Work:
                 rows=rows,
                 moved=self._moved(claimed),
                 interval_columns=self._interval_columns(),
+                quarantine_version=self.table.state(
+                    _application(returning.return_id), storage=self.home.storage
+                ).version,
             )
             keep_return(self.home, returning)
         if returning.rows:
@@ -350,7 +363,7 @@ class _Work:
     def _append(self, claimed: DataFrame, returning: RowReturn) -> str | None:
         """Put claimed rows into the sink; gives why it has not taken them."""
         last = self._last(returning.return_id)
-        number = _SENT if last is None else last + 1
+        number = _SENT if last is None else last + (1 if last % 2 == _SEALED else 2)
         batch = SinkBatch(_application(returning.return_id), number, "append", self.lease.token)
         try:
             self.sink.write_batch(
@@ -383,8 +396,13 @@ class _Work:
         self.table.update_rows(self.session, claimed, {RETURN: functions.lit(None).cast("string")})
 
     def is_sent(self, return_id: str) -> bool:
-        last = self._last(return_id)
-        return last is not None and last % 2 == _SENT
+        """Whether the sink shows what a return has sent; not once somebody has restored it to before that."""
+        last, storage = self._last(return_id), self.home.storage
+        if last is None or last % 2 != _SENT:
+            return False
+        sent = self.sink.outcome(_application(return_id), last, storage=storage)
+        version = None if sent is None else sent.version
+        return version is None or self.sink.taken_back_since(version, is_pending=True, storage=storage) is None
 
     def _last(self, return_id: str) -> int | None:
         return self.sink.state(_application(return_id), storage=self.home.storage).last_batch
@@ -392,8 +410,9 @@ class _Work:
     def _seal(self, return_id: str) -> bool:
         """Tell whether a return has sent its rows, for good: what it may send yet, standing still, is passed over."""
         application, storage = _application(return_id), self.home.storage
-        while (last := self._last(return_id)) is None or last % 2 != _SENT:
-            number = _SEALED if last is None else last + 2
+        while not self.is_sent(return_id):
+            last = self._last(return_id)
+            number = _SEALED if last is None else last + (2 if last % 2 == _SEALED else 1)
             if self.sink.seal(application, number, lambda: self.session, after=last, storage=storage):
                 return False
         return True
@@ -469,9 +488,8 @@ class _Work:
         return is_quarantine(self.table, storage=self.home.storage)
 
     def has_claims(self, return_id: str) -> bool:
-        if not self.is_there or RETURN not in self._frame().columns:
-            return False
-        return not self._frame().where(self._is_claimed(return_id)).isEmpty()
+        bears_marks = self.is_there and RETURN in self._frame().columns
+        return bears_marks and not self._frame().where(self._is_claimed(return_id)).isEmpty()
 
     def _frame(self) -> DataFrame:
         return self.table.read_rows(self.session)

@@ -45,6 +45,8 @@ class RowReturn(Document, frozen=True, kw_only=True, rename={"return_id": "relea
     """The condition that somebody gave, in Spark SQL; None for every row that passes."""
     rows: int = 0
     """How many rows went back into the sink; 0 until they are claimed, and where the sink refused them."""
+    quarantine_version: int | None = None
+    """The quarantine's version in which they are claimed; None until then, and in older documents."""
     left: int = 0
     """How many rows that were asked for stay: they still fail, or the batch that they are of is not finished."""
     moved: tuple[Moved, ...] = ()
@@ -134,6 +136,19 @@ def quarantine_gone(returning: RowReturn, location: str) -> Problem:
         consequence="its rows would be in neither table, and nobody would be told",
         remedy="restore the table, and release rows again; if the rows are given up, delete the file"
         f" releases/{returning.return_id}.json in the stream's home",
+    )
+
+
+def marks_gone(returning: RowReturn, file: str) -> Problem:
+    """That the quarantine was restored to before the rows of a return were marked in it, which are in the sink."""
+    return Problem(
+        code="RELEASE_MARKS_GONE",
+        file=file,
+        cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, was killed once its"
+        f" {returning.rows} rows were in the sink, and the quarantine was restored to before they were marked",
+        consequence="they would be sent once more, and be in the sink twice",
+        remedy=f"take the quarantine forward again, by `RESTORE` to version {returning.quarantine_version}, append what"
+        " others have written since, and release rows again: those that are marked leave it",
     )
 
 

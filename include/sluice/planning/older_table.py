@@ -113,7 +113,7 @@ def _taken_back(
 
 
 def older_quarantine(stream: Stream, record: Generation, committed: int | None, *, storage: Storage) -> Problem | None:
-    """Why a stream's quarantine, which a plan does not open, is an older copy of itself; None where it is not.
+    """What is to be said of a stream's quarantine, which a plan does not open; see `older_table`.
 
     Args:
         stream: The declaration.
@@ -131,8 +131,7 @@ def older_quarantine(stream: Stream, record: Generation, committed: int | None, 
     if record.quarantined is not None and state.identity != record.quarantined.identity:
         # Whoever deletes a quarantine, or moves it, gives up what it has, or releases it there.
         return None
-    older = older_table(stream, table, state, record, committed, written=record.quarantined, storage=storage)
-    return older if older is not None and older.is_blocking else None
+    return older_table(stream, table, state, record, committed, written=record.quarantined, storage=storage)
 
 
 def _expired(state: SinkState, batch_id: int) -> Problem | None:

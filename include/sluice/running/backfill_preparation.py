@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import quarantine_left, seal_backfills
+from sluice.auditing.dead_backfills import are_aside_gone, quarantine_left, seal_backfills
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.judging import choose_backfill_judging
 from sluice.gate.quarantine_places import rows_elsewhere
@@ -384,7 +384,9 @@ class BackfillPreparation:
             return None
         application = application_of(record.run_id)
         found = self.sink.find_replacement(application, record.backfill.version, storage=self.home.storage)
-        return found if found is not None and found.conflict is None else None
+        if found is None or found.conflict is not None:
+            return None
+        return None if are_aside_gone(record, found, self.project, storage=self.home.storage) else found
 
 
 def dropped_late(records: RunRecords, generation: int, batch_id: int) -> int | None:

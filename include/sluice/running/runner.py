@@ -300,8 +300,11 @@ class _Run:
         journal, home = preparation.journal, preparation.home
         declared, committed = preparation.declared(), seen.checkpoint.committed_id
         older = older_quarantine(preparation.stream, self.generation, committed, storage=home.storage)
-        if older is not None:
+        if older is not None and older.is_blocking:
             raise RefusedError(older)
+        if older is not None:
+            self.plan = replace(self.plan, warnings=(*self.plan.warnings, older))
+            self._save(plan=self.plan.document)
         self.audit = prepare_audit(
             declared,
             self.generation.newest_declared,

@@ -123,7 +123,8 @@ def idempotent(frame: DataFrame, batch_id: int) -> DataFrameWriter:
         raise DeclarationError(
             "no query runs here that would name the write",
             where=_PLACE,
-            remedy="call it in a function of `sinks.foreach_batch`; on a Spark Connect server, which does not tell the"
+            remedy="call it in a function of `sinks.foreach_batch`, there in the function's own thread or in one of"
+            " pyspark's `InheritableThread`; on a Spark Connect server, which does not tell the"
             " query, give the options `txnAppId` (a fixed name of the stream's own) and `txnVersion` (the batch's id)",
         )
     writer: DataFrameWriter = _delta_writer()(frame, query_id, batch_id)

@@ -50,7 +50,12 @@ class Replacement:
     @property
     def number(self) -> int:
         """That of the attempt among the application's transactions in the sink's log."""
-        return _PER_ATTEMPT * self.attempt
+        return number_of(self.attempt)
+
+
+def number_of(attempt: int) -> int:
+    """The transaction by which an attempt writes."""
+    return _PER_ATTEMPT * attempt
 
 
 def sealed_number(attempt: int) -> int:
@@ -177,4 +182,4 @@ class ReplaceableSink(Sink):
 
     @abstractmethod
     def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
-        """The newest replacement of a backfill in the versions after `since`; None when there is none."""
+        """The newest replacement of a backfill in the versions after `since`; None when the sink shows none of them."""

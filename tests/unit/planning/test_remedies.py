@@ -442,6 +442,7 @@ ELSEWHERE = {
     "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_an_earlier_quarantine",
     "READ_BY_ANOTHER_SOURCE": "tests/spark/test_edited_files_sources.py::test_files_that_another_source_has_read",
     "RELEASE_BY_ANOTHER_COLUMN": "tests/spark/test_releases_by_columns.py::test_the_remedy",
+    "RELEASE_MARKS_GONE": "tests/spark/test_restored_halves.py::test_the_quarantine_of_a_release",
     "RELEASE_QUARANTINE_GONE": "tests/spark/test_edits_after_kills.py::test_a_release_whose_quarantine_is_gone",
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
     "ROWS_NOT_IN_BALANCE": "tests/spark/test_balances.py::test_rows_that_were_lost",

@@ -42,6 +42,7 @@ from sluice.sinks.delta.implicit_casts import columns_of
 from sluice.sinks.delta.nested_fields import fitted_to
 from sluice.sinks.delta.table_form import changed_since, form_of
 from sluice.sinks.delta.table_rules import rule_for_spark
+from sluice.sinks.delta.taken_back import taken_back_since
 from sluice.sinks.replaceable import RETURN_PREFIX, Replaced, Replacement, SinkSnapshot
 from sluice.sql_text import identifier
 from sluice.storage import Storage
@@ -261,6 +262,9 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
             continue
         if note.application != application:
             later[note.application] = None
+            continue
+        if taken_back_since(location, version, is_pending=True, storage=storage) is not None:
+            # Somebody has restored the table to before it: the rows are those of then.
             continue
         between = range(note.read_version + 1, version)
         if note.is_alone:

@@ -1,0 +1,134 @@
+"""A `RESTORE` of a table between the kill of a release or a backfill and what follows: each row is in one table, once.
+
+What a table's log says of a write does not count once its rows are taken back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sluice.errors import BatchFailedError, RefusedError
+from sluice.sinks.delta.sink import DeltaSink
+from tests.campaign import rarely
+from tests.remedies import read_remedy
+from tests.spark.lab import Lab
+from tests.spark.sink_operations import Numbers, killed
+from tests.spark.test_edits_after_kills import ALL, documents, killed_release, places
+from tests.spark.test_split_batches import cut
+
+pytestmark = pytest.mark.spark
+
+SINK, QUARANTINE = "out", "out_quarantine"
+
+
+def version(numbers: Numbers, path: str) -> int:
+    return DeltaTable(numbers.table(path)).version()
+
+
+def restore(numbers: Numbers, path: str, to: int) -> None:
+    DeltaTable(numbers.table(path)).restore(to)
+
+
+def append(numbers: Numbers, path: str, number: int) -> None:
+    """Somebody writes a row of the second day."""
+    day = pa.array(["2026-01-02"]).cast(pa.date32())
+    rows = pa.table({"n": pa.array([number], pa.int64()), "day": day})
+    write_deltalake(numbers.table(path), rows, mode="append", schema_mode="merge")
+
+
+def killed_backfill(lab: Lab, most: int, partitions: tuple[str, ...] = ("day",)) -> tuple[Numbers, dict[str, int]]:
+    """A backfill of the second day that died before it was done with the quarantine; and the versions before it."""
+    numbers = Numbers(lab, partitions)
+    numbers.begin()
+    numbers.allow(most)
+    before = {path: version(numbers, path) for path in (SINK, QUARANTINE)}
+    with killed(DeltaSink, "replace_where", call=2 if partitions else 3):
+        numbers.backfill("key")
+    return numbers, before
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_the_sink_of_a_release(lab: Lab, *, others: bool) -> None:
+    """Its rows are sent again, whatever somebody has written since; and no more, once they are there."""
+    numbers = killed_release(lab, "after the append")
+    restore(numbers, SINK, version(numbers, SINK) - 1)
+    assert places(numbers)[0] == Counter(range(1, 7))
+    if others:
+        append(numbers, SINK, 50)
+
+    numbers.release()
+    assert places(numbers) == (ALL[0] + Counter([50] * others), ALL[1])
+    numbers.release()
+    assert places(numbers) == (ALL[0] + Counter([50] * others), ALL[1])
+
+
+def test_the_quarantine_of_a_release(lab: Lab) -> None:
+    """Rows that are in the sink, and lost their marks, are not sent again: it is refused until they have them."""
+    numbers = killed_release(lab, "after the append")
+    restore(numbers, QUARANTINE, 0)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    (found,) = documents(numbers)
+    read_remedy(refused.value, "RELEASE_MARKS_GONE", f"by `RESTORE` to version {found.quarantine_version}")
+    assert places(numbers)[0] == ALL[0]
+
+    restore(numbers, QUARANTINE, found.quarantine_version or 0)
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+@pytest.mark.parametrize(("then", "partitions"), [("retry", ("day",)), *rarely(("release", ("day",)), ("retry", ()))])
+def test_the_sink_of_a_backfill_that_empties_the_quarantine(lab: Lab, then: str, partitions: tuple[str, ...]) -> None:
+    """What it had put into the sink is in the quarantine still: the retry begins anew, and a release takes nothing."""
+    numbers, before = killed_backfill(lab, 100, partitions)
+    restore(numbers, SINK, before[SINK])
+
+    if then == "retry":
+        numbers.backfill("key")
+        assert places(numbers) == (Counter(range(1, 8)), Counter([8]))
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+@pytest.mark.parametrize("restored", [QUARANTINE, SINK])
+def test_a_backfill_that_fills_the_quarantine(lab: Lab, restored: str) -> None:
+    """Of the second day, all but 1 goes there: the retry begins anew where one of its halves is gone."""
+    numbers, before = killed_backfill(lab, 2)
+    restore(numbers, restored, before[restored])
+
+    numbers.backfill("key")
+    assert places(numbers) == (Counter([1, 2, 4, 6]), Counter([3, 5, 7, 8]))
+
+
+def test_a_release_behind_a_backfill_whose_quarantine_is_restored(lab: Lab) -> None:
+    """Rows are in no table: it is refused until the interval is backfilled again."""
+    numbers, before = killed_backfill(lab, 2)
+    restore(numbers, QUARANTINE, before[QUARANTINE])
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill()
+    numbers.release()
+    assert places(numbers) == (Counter([1, 2, 4, 6]), Counter([3, 5, 7, 8]))
+
+
+def test_the_quarantine_of_a_decided_batch_that_others_have_written_since(lab: Lab) -> None:
+    """The stream is not to stand for good: the run says what is missing, and how to bring it back."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(6)
+    numbers.arrive(9, 10)
+    with cut(QUARANTINE), pytest.raises(BatchFailedError):
+        lab.run(numbers.stream)
+    restore(numbers, QUARANTINE, version(numbers, QUARANTINE) - 1)
+    append(numbers, QUARANTINE, 70)
+
+    record = lab.run(numbers.stream)
+    (said,) = [warning for warning in record.plan.warnings if warning.code == "SINK_RESTORED"]
+    assert said.file.startswith(numbers.table(QUARANTINE))
