@@ -53,7 +53,14 @@ def begin(folder: Path) -> Bench:
     return bench
 
 
-def _dying(function: Callable[..., Any], *, is_done: bool) -> Callable[..., Any]:
+def dying(function: Callable[..., Any], *, is_done: bool) -> Callable[..., Any]:
+    """A function at which its process dies, and the JVM with it.
+
+    Args:
+        function: The function.
+        is_done: Whether it does its work before.
+    """
+
     def die(*args: Any, **how: Any) -> None:
         if is_done:
             function(*args, **how)
@@ -66,5 +73,5 @@ if __name__ == "__main__":
     os.setsid()
     began = begin(Path(sys.argv[1]))
     owner, name, is_done = PLACES[sys.argv[2]]
-    setattr(owner, name, _dying(getattr(owner, name), is_done=is_done))
+    setattr(owner, name, dying(getattr(owner, name), is_done=is_done))
     began.run()
