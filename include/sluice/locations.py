@@ -29,9 +29,11 @@ def is_within(path: str, folder: str) -> bool:
     return os.path.commonpath([os.path.realpath(path), real_folder]) == real_folder
 
 
-def is_below(location: str, folder: str) -> bool:
-    """Whether a location lies in a folder, and is not it, links followed where both are local."""
-    return real_location(location).startswith(f"{real_location(folder).rstrip('/')}/")
+def below_folder(location: str, folder: str) -> str | None:
+    """Where in a folder a location lies, links followed where it is local; None where it is not below it."""
+    above = f"{real_location(folder).rstrip('/')}/"
+    found = real_location(location)
+    return found.removeprefix(above) if found.startswith(above) else None
 
 
 def real_location(location: str) -> str:

@@ -181,6 +181,7 @@ a = Stream(name="a", sources={"n": n}, transform="made:n", sink=sinks.delta("oth
     [
         ("out", "is the sink itself"),
         ("out/refused", "is in the folder of the sink"),
+        ("./", "is in the folder of the sink, or has that in its own"),
         ("land/", "source `numbers` reads from where the quarantine is written"),
         ("other", "is the sink of stream `a`"),
         ("other_quarantine", "is the quarantine of stream `a`"),

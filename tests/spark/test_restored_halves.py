@@ -6,13 +6,17 @@ What a table's log says of a write does not count once its rows are taken back.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from sluice.auditing import return_rows
 from sluice.errors import BatchFailedError, RefusedError
+from sluice.running.backfill_preparation import BackfillPreparation
 from sluice.sinks.delta.sink import DeltaSink
+from tests.builders import edit_commit
 from tests.campaign import rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab
@@ -46,7 +50,7 @@ def killed_backfill(lab: Lab, most: int, partitions: tuple[str, ...] = ("day",))
     numbers.begin()
     numbers.allow(most)
     before = {path: version(numbers, path) for path in (SINK, QUARANTINE)}
-    with killed(DeltaSink, "replace_where", call=2 if partitions else 3):
+    with killed(DeltaSink, "replace_where", call=2):
         numbers.backfill("key")
     return numbers, before
 
@@ -78,6 +82,98 @@ def test_the_quarantine_of_a_release(lab: Lab) -> None:
     assert places(numbers)[0] == ALL[0]
 
     restore(numbers, QUARANTINE, found.quarantine_version or 0)
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+def test_the_sink_of_a_release_that_names_a_time(lab: Lab) -> None:
+    """To one at which its rows were there: they are not sent again."""
+    numbers = killed_release(lab, "after the append")
+    append(numbers, SINK, 50)
+    restore(numbers, SINK, version(numbers, SINK) - 1)
+    edit_commit(Path(numbers.table(SINK)), version(numbers, SINK), {"operationParameters": {"datetime": "2026-01-01"}})
+
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+def test_the_sink_of_a_release_whose_rows_have_left_the_quarantine(lab: Lab) -> None:
+    """They are in neither table: it is refused until they are back."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    with killed(return_rows, "keep_return", call=3):
+        numbers.release()
+    sent = version(numbers, SINK)
+    restore(numbers, SINK, sent - 1)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(
+        refused.value, "SINK_RESTORED", rf"by `RESTORE` to the version before \({sent}\), and release rows again"
+    )
+    restore(numbers, SINK, sent)
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+def test_a_release_that_is_killed_again_once_the_sink_was_restored(lab: Lab) -> None:
+    """It goes on where it was; and what it had sent counts again, once it is there again."""
+    numbers = killed_release(lab, "after the append")
+    sent = version(numbers, SINK)
+    restore(numbers, SINK, sent - 1)
+    with killed(DeltaSink, "write_batch"):
+        numbers.release()
+    restore(numbers, SINK, sent)
+
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+@pytest.mark.parametrize("then", ["retry", *rarely("release")])
+def test_the_quarantine_of_a_backfill_that_had_tidied_it(lab: Lab, then: str) -> None:
+    """The retry begins anew; a release is refused: what the live stream had put there is elsewhere by now."""
+    numbers, _ = killed_backfill(lab, 2)
+    put_aside = version(numbers, QUARANTINE)
+    with killed(BackfillPreparation, "close"):
+        numbers.backfill("key")
+    restore(numbers, QUARANTINE, put_aside)
+
+    if then == "release":
+        with pytest.raises(RefusedError) as refused:
+            numbers.release()
+        read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill("key")
+    numbers.release()
+    assert places(numbers) == (Counter([1, 2, 4, 6]), Counter([3, 5, 7, 8]))
+
+
+def test_the_quarantine_of_a_backfill_that_is_done(lab: Lab) -> None:
+    """What it had taken out is there again, and in the sink as well: a release is refused until it is done again."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    before = version(numbers, QUARANTINE)
+    numbers.backfill("key")
+    restore(numbers, QUARANTINE, before)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill()
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+def test_the_sink_of_a_backfill_that_had_tidied_the_quarantine(lab: Lab) -> None:
+    """What it had moved is in no table: a release is refused until the interval is backfilled again."""
+    numbers, before = killed_backfill(lab, 100)
+    with killed(BackfillPreparation, "close"):
+        numbers.backfill("key")
+    restore(numbers, SINK, before[SINK])
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill("key")
     numbers.release()
     assert places(numbers) == ALL
 

@@ -44,7 +44,7 @@ def quarantine_left(
 
 
 def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, storage: Storage) -> bool:
-    """Whether somebody has restored a quarantine to before what a backfill has put there, whose rows are in no table.
+    """Whether somebody has restored a quarantine to before what a killed backfill has put there, or taken out of it.
 
     Raises:
         StorageError: The table can't be read.
@@ -53,10 +53,9 @@ def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, stor
     table = kept.sink(project) if isinstance(kept, Table) else None
     if table is None or not is_quarantine(table, storage=storage):
         return False
-    put = table.outcome(application_of(record.run_id), number_of(found.attempt), storage=storage)
-    if put is None or put.version is None:
-        return False
-    return table.taken_back_since(put.version, is_pending=True, storage=storage) is not None
+    if _is_taken_back(table, application_of(record.run_id), number_of(found.attempt), storage):
+        return True
+    return _is_untidied(record, found.attempt, table, storage)
 
 
 def tidy_quarantine(
@@ -127,19 +126,41 @@ def tidy_after_backfills(
         may_have_left = first is not None and first <= (made.batch_id or 0)
         may_have_left = may_have_left and _is_about(record, table, project, storage)
         if is_done and (not may_have_left or _is_tidy(record, made.attempt, table, storage)):
+            if may_have_left and _is_untidied(record, made.attempt, table, storage):
+                _check_stood_for(record, made.sink_version or 0, begun, _aside_gone(record, sink))
             continue
         found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
-        if found is not None and found.conflict is not None and not is_done:
-            _check_stood_for(record, found.version, begun, _damaged(record, found, sink))
-        elif found is not None and not is_done and are_aside_gone(record, found, project, storage=storage):
-            _check_stood_for(record, found.version, begun, _aside_gone(record, sink))
+        why = None
+        if not is_done:
+            why = _why_unfinished(record, found, sink, table, project, may_have_left=may_have_left, storage=storage)
+        if why is not None:
+            _check_stood_for(record, made.version if found is None else found.version, begun, why)
         elif may_have_left and found is not None and not _is_tidy(record, found.attempt, table, storage):
             tidy_quarantine(record, found, table, stream, session, check=check, storage=storage)
         elif may_have_left and found is None and not is_done:
-            if not sink.tells_since(made.version, storage=storage):
-                _check_stood_for(record, made.version, begun, _not_told(record, sink))
-            else:
-                _remove_copies(table, session, record, made.attempt, storage)
+            _remove_copies(table, session, record, made.attempt, storage)
+
+
+def _why_unfinished(
+    record: RunRecord,
+    found: Replaced | None,
+    sink: ReplaceableSink,
+    table: SplittingSink,
+    project: Project,
+    *,
+    may_have_left: bool,
+    storage: Storage,
+) -> Problem | None:
+    """Why a backfill that was killed can't be tidied after; None where it can."""
+    made = record.backfill
+    if found is None:
+        if made is not None and _is_tidy(record, made.attempt, table, storage):
+            return _rows_gone(record, sink)
+        is_told = made is None or not may_have_left or sink.tells_since(made.version, storage=storage)
+        return None if is_told else _not_told(record, sink)
+    if found.conflict is not None:
+        return _damaged(record, found, sink)
+    return _aside_gone(record, sink) if are_aside_gone(record, found, project, storage=storage) else None
 
 
 def seal_backfills(
@@ -205,6 +226,18 @@ def _is_tidy(record: RunRecord, attempt: int, table: SplittingSink, storage: Sto
     return table.state(application, storage=storage).holds(attempt)
 
 
+def _is_untidied(record: RunRecord, attempt: int, table: SplittingSink, storage: Storage) -> bool:
+    """Whether somebody has restored a quarantine to before a backfill had tidied it, of which its log tells no more."""
+    return _is_taken_back(table, tidied_application(application_of(record.run_id)), attempt, storage)
+
+
+def _is_taken_back(table: SplittingSink, application: str, number: int, storage: Storage) -> bool:
+    """Whether somebody has restored a table to before a transaction that its log knows."""
+    made = table.outcome(application, number, storage=storage)
+    version = None if made is None else made.version
+    return version is not None and table.taken_back_since(version, is_pending=True, storage=storage) is not None
+
+
 def _stands_for(done: RunRecord, record: RunRecord, version: int) -> bool:
     """Whether a later backfill has replaced all that another one may have left since a version."""
     made, own, whole = done.backfill, record.interval, done.interval
@@ -228,9 +261,21 @@ def _aside_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
     return Problem(
         code="BACKFILL_UNFINISHED",
         file=record.run_id,
-        cause=f"a backfill has replaced rows of {sink.location} and was killed, and the quarantine was restored to"
-        " before what it has put there",
-        consequence="rows that the backfill has quarantined are in no table",
+        cause=f"a backfill has replaced rows of {sink.location}, and the quarantine was restored to before what it has"
+        " put there, or taken out",
+        consequence="rows that the backfill has quarantined are in no table, or rows of the table are in the quarantine"
+        " as well",
+        remedy="backfill the interval again, then release the rows",
+    )
+
+
+def _rows_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
+    return Problem(
+        code="BACKFILL_UNFINISHED",
+        file=record.run_id,
+        cause=f"a backfill that was killed had replaced rows of {sink.location} and taken what it had computed anew out"
+        " of the quarantine, and the table was restored to before",
+        consequence="rows that the backfill has moved are in no table",
         remedy="backfill the interval again, then release the rows",
     )
 

@@ -32,6 +32,7 @@ from sluice.auditing.quarantine import (
     is_moved,
     is_quarantine,
 )
+from sluice.auditing.return_evidence import SEALED, SENT, ReturnEvidence, application
 from sluice.auditing.told_work import told_work, works_of
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError, SluiceError
@@ -41,7 +42,6 @@ from sluice.gate.returned_rows import (
     RowReturn,
     forget_return,
     keep_return,
-    marks_gone,
     quarantine_gone,
     read_return,
     read_returns,
@@ -60,7 +60,6 @@ from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, may_wake_up, newest_lease
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch
-from sluice.sinks.replaceable import RETURN_PREFIX
 from sluice.sinks.splitting import SplittingSink
 from sluice.spark.query import spark_failed
 from sluice.spark.session import opened_session
@@ -74,8 +73,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_SENT, _SEALED = 0, 1
-"""Of the transactions of a return, even ones send its rows, odd ones say that it has not sent them by then."""
 _ASK_AGAIN = "ask for the release again: it finishes what was begun"
 
 
@@ -267,13 +264,6 @@ class _Work:
             returning = msgspec.structs.replace(returning, state="begun")
         return self._move(returning)
 
-    def check_marks(self, returning: RowReturn) -> None:
-        """Make sure that the quarantine was not restored to before rows were marked that are in the sink."""
-        marked, storage = returning.quarantine_version, self.home.storage
-        found = None if marked is None else self.table.taken_back_since(marked, is_pending=True, storage=storage)
-        if found is not None:
-            raise RefusedError(marks_gone(returning, found.file))
-
     def begun_by(self, returning: RowReturn) -> _Work:
         """The same for the tables that a return has begun with.
 
@@ -290,17 +280,20 @@ class _Work:
             if found is not None and found.has_claims(returning.return_id):
                 found.check_known(returning.return_id)
                 return found
-        if kept is not None and not work.is_sent(returning.return_id) and not replace(work, table=kept).is_there:
+        if (
+            kept is not None
+            and not work.evidence.is_sent(returning.return_id)
+            and not replace(work, table=kept).is_there
+        ):
             raise RefusedError(quarantine_gone(returning, kept.location or ""))
-        if work.is_sent(returning.return_id):
-            work.check_marks(returning)
+        replace(work, table=kept or self.table).evidence.check_marks(returning)
         return work
 
     def _sink_of(self, returning: RowReturn) -> SplittingSink:
         """The sink as it was declared for a return, as long as that is the same table."""
         kept = self.sink if returning.sink is None else returning.sink.sink(self.project)
         then, now = (
-            sink.state(_application(returning.return_id), storage=self.home.storage) for sink in (kept, self.sink)
+            sink.state(application(returning.return_id), storage=self.home.storage) for sink in (kept, self.sink)
         )
         return kept if then.identity == now.identity else self.sink
 
@@ -310,13 +303,13 @@ class _Work:
         Raises:
             RefusedError: It can't.
         """
-        if (last := self._last(return_id)) is not None and last % 2 == _SENT:
+        if self.evidence.last(return_id) is not None:
             return
         known = read_return(self.home, return_id)
         began_at = parse_time(known.began_at) if known is not None else None
         since_ms = None if began_at is None else epoch_micros(began_at) // 1000
-        application, what = _application(return_id), f"release {return_id}"
-        problem = forgotten(self.sink, application, _SENT, since_ms, what=what, storage=self.home.storage)
+        named, what = application(return_id), f"release {return_id}"
+        problem = forgotten(self.sink, named, SENT, since_ms, what=what, storage=self.home.storage)
         if problem is not None:
             raise RefusedError(problem)
 
@@ -343,13 +336,16 @@ class _Work:
                 moved=self._moved(claimed),
                 interval_columns=self._interval_columns(),
                 quarantine_version=self.table.state(
-                    _application(returning.return_id), storage=self.home.storage
+                    application(returning.return_id), storage=self.home.storage
                 ).version,
             )
             keep_return(self.home, returning)
         if returning.rows:
             self.lease.check()
-            if not self.is_sent(returning.return_id) and (reason := self._append(claimed, returning)) is not None:
+            if (
+                not self.evidence.is_sent(returning.return_id)
+                and (reason := self._append(claimed, returning)) is not None
+            ):
                 return self._give_back(returning, reason)
             self.lease.check()
             self.table.delete_rows(self.session, is_claimed)
@@ -362,9 +358,9 @@ class _Work:
 
     def _append(self, claimed: DataFrame, returning: RowReturn) -> str | None:
         """Put claimed rows into the sink; gives why it has not taken them."""
-        last = self._last(returning.return_id)
-        number = _SENT if last is None else last + (1 if last % 2 == _SEALED else 2)
-        batch = SinkBatch(_application(returning.return_id), number, "append", self.lease.token)
+        last = self.evidence.last(returning.return_id)
+        number = SENT if last is None else last + (1 if last % 2 == SEALED else 2)
+        batch = SinkBatch(application(returning.return_id), number, "append", self.lease.token)
         try:
             self.sink.write_batch(
                 claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
@@ -376,7 +372,7 @@ class _Work:
             raise
         except Exception as exc:
             # The commit may be there, and only its answer was lost: the sink's log tells.
-            return None if self.is_sent(returning.return_id) else spark_message(exc)
+            return None if self.evidence.is_sent(returning.return_id) else spark_message(exc)
         return None
 
     def _give_back(self, returning: RowReturn, reason: str) -> RowReturn:
@@ -395,25 +391,13 @@ class _Work:
 
         self.table.update_rows(self.session, claimed, {RETURN: functions.lit(None).cast("string")})
 
-    def is_sent(self, return_id: str) -> bool:
-        """Whether the sink shows what a return has sent; not once somebody has restored it to before that."""
-        last, storage = self._last(return_id), self.home.storage
-        if last is None or last % 2 != _SENT:
-            return False
-        sent = self.sink.outcome(_application(return_id), last, storage=storage)
-        version = None if sent is None else sent.version
-        return version is None or self.sink.taken_back_since(version, is_pending=True, storage=storage) is None
-
-    def _last(self, return_id: str) -> int | None:
-        return self.sink.state(_application(return_id), storage=self.home.storage).last_batch
-
     def _seal(self, return_id: str) -> bool:
         """Tell whether a return has sent its rows, for good: what it may send yet, standing still, is passed over."""
-        application, storage = _application(return_id), self.home.storage
-        while not self.is_sent(return_id):
-            last = self._last(return_id)
-            number = _SEALED if last is None else last + (2 if last % 2 == _SEALED else 1)
-            if self.sink.seal(application, number, lambda: self.session, after=last, storage=storage):
+        named, storage = application(return_id), self.home.storage
+        while not self.evidence.is_sent(return_id):
+            last = self.evidence.last(return_id)
+            number = SEALED if last is None else last + (2 if last % 2 == SEALED else 1)
+            if self.sink.seal(named, number, lambda: self.session, after=last, storage=storage):
                 return False
         return True
 
@@ -484,6 +468,10 @@ class _Work:
         return functions.col(RETURN) == return_id
 
     @property
+    def evidence(self) -> ReturnEvidence:
+        return ReturnEvidence(self.sink, self.table, self.home.storage)
+
+    @property
     def is_there(self) -> bool:
         return is_quarantine(self.table, storage=self.home.storage)
 
@@ -493,8 +481,3 @@ class _Work:
 
     def _frame(self) -> DataFrame:
         return self.table.read_rows(self.session)
-
-
-def _application(return_id: str) -> str:
-    """What names a return in the sink's log."""
-    return f"{RETURN_PREFIX}{return_id}"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, get_args
 
 from sluice.errors import DeclarationError
-from sluice.locations import is_below, same_for_every_name
+from sluice.locations import below_folder, same_for_every_name
 from sluice.plan import JudgedAt, Judging, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
@@ -170,11 +170,17 @@ def _user_of(place: str, project: Project, stream: Stream) -> str | None:
     wanted = same_for_every_name(place)
     if stream.sink.location and same_for_every_name(stream.sink.location) == wanted:
         return "the sink itself"
-    if stream.sink.location and (is_below(place, stream.sink.location) or is_below(stream.sink.location, place)):
-        # A `VACUUM` of the one takes the other's files for its own that are left over.
+    sink = stream.sink.location
+    if sink and (_is_vacuumed(place, sink) or _is_vacuumed(sink, place)):
         return "in the folder of the sink, or has that in its own"
     writer = other_writer(place, stream, project.streams())
     return f"the {writer.table} of stream `{writer.stream.name}`" if writer is not None else None
+
+
+def _is_vacuumed(place: str, table: str) -> bool:
+    """Whether a `VACUUM` of a table takes the files of another place for its own: it passes over hidden folders."""
+    below = below_folder(place, table)
+    return below is not None and not below.startswith(("_", "."))
 
 
 def _aside_obstacle(stream: Stream, state: SinkState | None, storage: Storage) -> str | None:

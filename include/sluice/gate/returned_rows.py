@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
 
@@ -149,6 +150,18 @@ def marks_gone(returning: RowReturn, file: str) -> Problem:
         consequence="they would be sent once more, and be in the sink twice",
         remedy=f"take the quarantine forward again, by `RESTORE` to version {returning.quarantine_version}, append what"
         " others have written since, and release rows again: those that are marked leave it",
+    )
+
+
+def sent_rows_gone(returning: RowReturn, gone: Problem) -> Problem:
+    """That the sink was restored to before the rows of a return, which have left the quarantine."""
+    return replace(
+        gone,
+        cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, had moved its"
+        f" {returning.rows} rows when it was killed, and {gone.cause}",
+        consequence="they are in neither table",
+        remedy=f"{gone.remedy.partition('; or recompute')[0]}, and release rows again; if the rows are given up, or"
+        f" appended, delete the file releases/{returning.return_id}.json in the stream's home",
     )
 
 

@@ -20,6 +20,7 @@ from sluice.extras import check_extra
 from sluice.kafka.complaints import Complaints
 
 if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
 T = TypeVar("T")
@@ -127,11 +128,15 @@ class Cluster:
         Raises:
             UnansweredError: The cluster can't be reached, or does not answer.
         """
-        # Each question is on its way before any answer is waited for.
-        first = self._ask_offsets(partitions, "earliest", committed_only=committed_only)
-        after = self._ask_offsets(partitions, "latest", committed_only=committed_only)
-        end = self._ask_offsets(partitions, "latest", committed_only=False) if committed_only else after
-        return Edges(self._told(first), self._told(after), self._told(end))
+        if not partitions:
+            return Edges({}, {}, {})
+        first = _offsets(partitions, "earliest", committed_only=committed_only)
+        after = _offsets(partitions, "latest", committed_only=committed_only)
+        questions = [first, after, *([_offsets(partitions, "latest", committed_only=False)] if committed_only else [])]
+        # All of them are on their way, to one client, before any answer is waited for.
+        asked = self._ask(lambda client: [question(client) for question in questions])
+        told = [self._told(answers) for answers in asked]
+        return Edges(told[0], told[1], told[-1])
 
     def first_since(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int | None]:
         """The first record of each partition that bears a time, or a later one; None where none is so late.
@@ -143,7 +148,9 @@ class Cluster:
         Raises:
             UnansweredError: The cluster can't be reached, or does not answer.
         """
-        found = self._told(self._ask_offsets(partitions, "for_timestamp", max(time_ms, 0), committed_only=False))
+        if not partitions:
+            return {}
+        found = self._told(self._ask(_offsets(partitions, "for_timestamp", max(time_ms, 0), committed_only=False)))
         return {partition: None if offset == _NONE_SO_LATE else offset for partition, offset in found.items()}
 
     def configs(self, topics: Sequence[str]) -> dict[str, Mapping[str, str]]:
@@ -166,22 +173,7 @@ class Cluster:
             raise self._failed(exc) from exc
         return {name: {key: str(entry.value) for key, entry in found.items()} for name, found in told.items()}
 
-    def _ask_offsets(
-        self, partitions: Sequence[Partition], which: str, *time_ms: int, committed_only: bool
-    ) -> dict[Partition, Future[Any]]:
-        from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
-        if not partitions:
-            return {}
-        level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        request = {TopicPartition(*one): getattr(OffsetSpec, which)(*time_ms) for one in partitions}
-        answers = self._ask(
-            lambda client: client.list_offsets(request, isolation_level=level, request_timeout=TIMEOUT_SECONDS)
-        )
-        return {Partition(at.topic, at.partition): answer for at, answer in answers.items()}
-
-    def _told(self, asked: Mapping[Partition, Future[Any]]) -> dict[Partition, int]:
+    def _told(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[Partition, int]:
         """What was answered about each partition.
 
         Raises:
@@ -191,7 +183,7 @@ class Cluster:
 
         try:
             self._wait(asked.values())
-            return {partition: answer.result().offset for partition, answer in asked.items()}
+            return {Partition(at.topic, at.partition): answer.result().offset for at, answer in asked.items()}
         except KafkaException as exc:
             raise self._failed(exc) from exc
 
@@ -246,6 +238,25 @@ class Cluster:
         if self._client is client:
             self._client = None
         return self._complaints.error(exc, self._servers)
+
+
+def _offsets(
+    partitions: Sequence[Partition], which: str, *time_ms: int, committed_only: bool
+) -> Callable[[AdminClient], Mapping[TopicPartition, Future[Any]]]:
+    """The question for an offset of each of some partitions."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+    request = {TopicPartition(*one): getattr(OffsetSpec, which)(*time_ms) for one in partitions}
+
+    def ask(client: AdminClient) -> Mapping[TopicPartition, Future[Any]]:
+        answers: Mapping[TopicPartition, Future[Any]] = client.list_offsets(
+            request, isolation_level=level, request_timeout=TIMEOUT_SECONDS
+        )
+        return answers
+
+    return ask
 
 
 def cluster(settings: Mapping[str, str]) -> Cluster:

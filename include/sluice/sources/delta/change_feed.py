@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from sluice.delta_table import AddedFile, Commit, DeltaLog, TableMetadata, commit_file, commit_lines, load_table
+from sluice.delta_table import AddedFile, Commit, DeltaLog, commit_file, commit_lines, load_table
 from sluice.errors import Problem, StorageError
+from sluice.sources.delta.batch_limits import Chunk
 from sluice.sources.delta.offset import Offset
 from sluice.storage import Storage
 from sluice.typed_json import decode_as
@@ -21,7 +22,7 @@ _KEPT = "delta.enableChangeDataFeed"
 
 class _File(msgspec.Struct, rename="camel"):
     path: str
-    size: int = 0
+    size: int | None = 0
     data_change: bool = True
 
 
@@ -45,9 +46,9 @@ def fed_files(log: DeltaLog, commit: Commit, *, storage: Storage) -> tuple[Added
     """
     changes, removed = _actions(log, commit.version, storage)
     if changes:
-        return tuple(AddedFile(file.size, None, file.path) for file in changes)
+        return tuple(AddedFile(file.size or 0, None, file.path) for file in changes)
     added = commit.files if not removed else tuple(replace(file, rows=None) for file in commit.files)
-    return (*added, *(AddedFile(file.size, None, file.path) for file in removed))
+    return (*added, *(AddedFile(file.size or 0, None, file.path) for file in removed))
 
 
 def after_changes(log: DeltaLog, at: Offset, *, storage: Storage) -> Offset:
@@ -71,24 +72,29 @@ def after_changes(log: DeltaLog, at: Offset, *, storage: Storage) -> Offset:
     return Offset(at.reservoir_id, at.reservoir_version + 1, -1) if is_done else at
 
 
-def not_kept(log: DeltaLog, read: Mapping[int, TableMetadata | None], *, storage: Storage) -> Problem | None:
+def not_kept(log: DeltaLog, chunks: Sequence[Chunk], *, storage: Storage) -> Problem | None:
     """What of some versions was not recorded as changes; None where all was.
+
+    A version that has no rows need not be: the feed may be switched off and on again. But for the first, with which a
+    batch begins: there Spark asks.
 
     Args:
         log: The table's log.
-        read: The versions of which something is read, in order, with what each makes of the table.
+        chunks: The versions that are read, oldest first.
         storage: Where the log is.
     """
-    if not read:
+    if not chunks:
         return None
-    first = min(read)
-    told = {version: metadata.configuration for version, metadata in read.items() if metadata is not None}
-    if not told and max(read) >= log.latest:
-        told = {first: log.configuration}
-    elif first not in told and (found := _properties(log, first, storage)) is not None:
-        told = {first: found, **told}
-    off = next((version for version, properties in sorted(told.items()) if not _keeps(properties)), None)
-    return None if off is None else _off(log, off)
+    first, *_, last = (chunks[0], *chunks)
+    if last.version >= log.latest and all(chunk.metadata is None for chunk in chunks):
+        properties: Mapping[str, Any] | None = log.configuration
+    else:
+        properties = _properties(log, first.version, storage)
+    for chunk in chunks:
+        properties = chunk.metadata.configuration if chunk.metadata is not None else properties
+        if properties is not None and not _keeps(properties) and (chunk.files or chunk is first):
+            return _off(log, chunk.version)
+    return None
 
 
 def _actions(log: DeltaLog, version: int, storage: Storage) -> tuple[list[_File], list[_File]]:

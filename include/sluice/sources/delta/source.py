@@ -181,7 +181,7 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
                 self._check_columns(log, told_metadata(log, versions, storage=storage), storage)
                 return ()
             chunks = self._chunks(log, begun, end_version, storage) if end_version >= 0 else []
-            self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
+            self._check_versions(log, chunks, storage)
         except RefusedError as exc:
             return (exc.finding,)
         places = [
@@ -194,12 +194,15 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
 
     def _check_columns(self, log: DeltaLog, read: Mapping[int, TableMetadata | None], storage: Storage) -> None:
-        """Make sure that Spark reads some versions with the columns of now, and that what is fed of them is kept."""
+        """Make sure that Spark reads some versions with the columns of now; see `changed_columns`."""
         settings = None if TRACKED in self.options else self.settings
-        problem = not_kept(log, read, storage=storage) if self._reads_changes else None
-        problem = problem or changed_columns(log, read, settings, storage=storage)
-        if problem is not None:
+        if (problem := changed_columns(log, read, settings, storage=storage)) is not None:
             raise RefusedError(problem)
+
+    def _check_versions(self, log: DeltaLog, chunks: Sequence[Chunk], storage: Storage) -> None:
+        if self._reads_changes and (problem := not_kept(log, chunks, storage=storage)) is not None:
+            raise RefusedError(problem)
+        self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
         return mark_of(self.path, read_offset(end, self.path), storage=storage)
@@ -440,9 +443,8 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
             skipped = skip_files if version == first else 0
             files = self._read_of(log, commit, storage)[skipped:]
             is_empty = not (commit.files or commit.removes_data or commit.changes_table)
-            made_ms, told = commit.timestamp_ms, commit.metadata
-            chunk = Chunk(version, files, skipped, timestamp_ms=made_ms, metadata=told, is_empty=is_empty)
-            chunks.append(replace(chunk, is_whole=self._reads_changes))
+            chunk = Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms, metadata=commit.metadata)
+            chunks.append(replace(chunk, is_empty=is_empty, is_whole=self._reads_changes))
         return chunks
 
     def _read_of(self, log: DeltaLog, commit: Commit, storage: Storage) -> tuple[AddedFile, ...]:
@@ -451,9 +453,8 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         return () if commit.removes_data and self.skip_change_commits else commit.files
 
     def _refuses(self, commit: Commit) -> bool:
-        if not commit.removes_data or self.skip_change_commits or self._reads_changes:
-            return False
-        return bool(commit.files) or not self.ignore_deletes
+        is_told = self.skip_change_commits or self._reads_changes
+        return commit.removes_data and not is_told and (bool(commit.files) or not self.ignore_deletes)
 
     def _check_not_restored(self, log: DeltaLog, commit: Commit) -> None:
         """Make sure that a commit adds no files again; whether this stream has read them can't be told.
@@ -476,7 +477,7 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
         return restored(log, commit, again) if again else None
 
     def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any], storage: Storage) -> Available:
-        self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
+        self._check_versions(log, chunks, storage)
         limits = BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.max_offsets_per_batch)
         return Available(
             steps=list(limits.steps(log.table_id, chunks, self._excludes)),

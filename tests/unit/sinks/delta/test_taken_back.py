@@ -79,7 +79,7 @@ def test_maintenance_in_between(table: Path) -> None:
 
 
 def test_one_that_names_a_time(table: Path) -> None:
-    """Whether it shows the batch is told by its files; that it does not is not known of any other time."""
+    """Whether it shows the batch is told by its files."""
     DeltaTable(table).restore(1)
     DeltaTable(table).restore(2)
     name_a_time(table)
@@ -88,10 +88,24 @@ def test_one_that_names_a_time(table: Path) -> None:
     DeltaTable(table).restore(1)
     name_a_time(table)
     assert told(table, 2, is_pending=True) == (
-        "version 5 has taken the table back to a time before, and the stream has written version 2",
+        "version 5 has taken the table back to version 1, and the stream has written version 2",
         True,
     )
     assert "by `RESTORE` to the version before (4);" in remedy(table, 2)
+
+
+def test_one_that_names_a_time_after_the_version(table: Path) -> None:
+    """It adds none of its files, which are there all along; also over maintenance, and where it changes nothing."""
+    make_delta(table, [3])
+    DeltaTable(table).restore(2)
+    name_a_time(table)
+    assert told(table, 2, is_pending=True) is None
+    assert told(table, 3, is_pending=True) is not None
+    DeltaTable(table).optimize.compact()
+    make_delta(table, [4])
+    DeltaTable(table).restore(DeltaTable(table).version() - 1)
+    name_a_time(table)
+    assert told(table, 2, is_pending=True) is None
 
 
 def name_a_time(table: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice import sources
+from sluice.errors import RefusedError
 from sluice.sources.contract import Available, Bound, Position
 from sluice.storage import Storage
 from tests.builders import NOW, commit_file
@@ -116,3 +117,23 @@ def test_a_version_that_keeps_no_feed_is_refused_to_a_batch_as_well(table: Path)
     (problem,) = source.check_inputs(start, end, storage=Storage())
     assert problem.code == "SOURCE_FEED_NOT_KEPT"
     assert "in version 2 " in problem.cause
+
+
+def test_off_and_on_again_without_rows_in_between(table: Path) -> None:
+    """Nothing was to be recorded; but a batch can't begin there."""
+    for kept in ("false", "true"):
+        DeltaTable(table).alter.set_table_properties({"delta.enableChangeDataFeed": kept})
+    write_deltalake(table, pa.table({"id": pa.array([6], pa.int64()), "part": ["f"]}), mode="append")
+    assert batches(look(table, position(table, 3))) == [(7, 3)]
+    with pytest.raises(RefusedError, match="in version 4 the table keeps no change feed"):
+        look(table, position(table, 4))
+
+
+def test_a_size_that_a_writer_leaves_out(table: Path) -> None:
+    """The files count, and are looked for, all the same."""
+    changed = [
+        {key: {**action, "size": None} if key == "cdc" else action for key, action in line.items()}
+        for line in actions(table, 1)
+    ]
+    commit_file(table, 1).write_text("\n".join(map(json.dumps, changed)))
+    assert batches(look(table, position(table, 1), max_offsets_per_batch=1))[0] == (2, 1)
