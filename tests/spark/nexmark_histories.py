@@ -20,6 +20,7 @@ from sluice.testing import Bench, Moment
 from tests.spark.nexmark import Row, as_json, at_once, closing, draw, side_input
 from tests.spark.nexmark_answers import ANSWERS
 from tests.spark.nexmark_queries import QUERIES, declared
+from tests.spark.operator_histories import run_or_die
 
 REPOSITORY = Path(__file__).parents[2]
 Arrival = tuple[str, Sequence[Row]]
@@ -72,7 +73,7 @@ class History:
             if number == killed and is_signalled:
                 self._kill()
             else:
-                self._run(is_killed=number == killed)
+                run_or_die(self.bench, self.chance, is_killed=number == killed)
         self._arrive(arrivals[ends[-1] :])
         first, *others = self.chance.sample(self.sides, k=len(self.sides))
         self._arrive([(first, [closing(first)])])
@@ -102,16 +103,6 @@ class History:
             self.chance.shuffle(turns)
         waiting = {side: iter(found) for side, found in files.items()}
         return [(side, next(waiting[side])) for side in turns]
-
-    def _run(self, *, is_killed: bool) -> None:
-        if is_killed:
-            self.bench.crash(at=self.chance.choice(get_args(Moment)))
-            if self.chance.random() < 0.5:
-                self.bench.restart()
-        elif self.chance.random() < 0.5:
-            self.bench.stop(after=1)
-        else:
-            self.bench.run()
 
     def _kill(self) -> None:
         """A run in a process of its own, which a signal kills."""

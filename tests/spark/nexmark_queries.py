@@ -137,12 +137,7 @@ class Highest(StatefulProcessor):
         """Name the variables."""
         self._top = handle.getListState("top", _RANKED)
 
-    def handleInputRows(  # type: ignore[override]
-        self,
-        key: Any,
-        rows: Iterator[Row],
-        timerValues: Any,  # noqa: N803 - Spark's own
-    ) -> Iterator[Row]:
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803 - Spark's name
         """Keep the highest of those that were known and those that came, and tell each with its rank."""
         known = [tuple(bid) for bid in self._top.get()] if self._top.exists() else []
         bids = [*known, *map(tuple, rows)]

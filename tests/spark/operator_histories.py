@@ -148,7 +148,7 @@ class History:
                 for _ in range(self.chance.randint(1, 4 - len(names))):
                     self.add(source, self.traffic.file(source))
             self.bench.advance(timedelta(minutes=self.chance.choice((1, 30, 90))))
-            self._run(is_killed=number == killed)
+            run_or_die(self.bench, self.chance, is_killed=number == killed)
             if self._is_edited and number == edited:
                 self.bench = self.bench.open(self._declared)
         self.bench.advance("90 minutes")
@@ -165,16 +165,6 @@ class History:
         folder = Path(self.bench.stream.sources[source].location or "")
         (new,) = {str(file) for file in folder.iterdir()} - self._files.keys()
         self._files[new] = rows
-
-    def _run(self, *, is_killed: bool) -> None:
-        if is_killed:
-            self.bench.crash(at=self.chance.choice(get_args(Moment)))
-            if self.chance.random() < 0.5:
-                self.bench.restart()
-        elif self.chance.random() < 0.5:
-            self.bench.stop(after=1)
-        else:
-            self.bench.run()
 
     @property
     def checkpoint(self) -> Path:
@@ -224,6 +214,18 @@ class History:
     def _offsets(self) -> list[dict[str, Any]]:
         files = log_files(self.checkpoint / "offsets")
         return [json.loads(file.read_text("utf-8").split("\n")[1]) for file in files]
+
+
+def run_or_die(bench: Bench, chance: random.Random, *, is_killed: bool) -> None:
+    """One run of a history: killed at some moment, stopped behind a batch, or whole."""
+    if is_killed:
+        bench.crash(at=chance.choice(get_args(Moment)))
+        if chance.random() < 0.5:
+            bench.restart()
+    elif chance.random() < 0.5:
+        bench.stop(after=1)
+    else:
+        bench.run()
 
 
 def bench_root(bench: Bench) -> Path:

@@ -246,45 +246,47 @@ def _stands_for(done: RunRecord, record: RunRecord, version: int) -> bool:
     return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > version
 
 
-def _not_told(record: RunRecord, sink: ReplaceableSink) -> Problem:
+def _unfinished(record: RunRecord, *, cause: str, consequence: str) -> Problem:
     return Problem(
         code="BACKFILL_UNFINISHED",
         file=record.run_id,
+        cause=cause,
+        consequence=consequence,
+        remedy="backfill the interval again, then release the rows",
+    )
+
+
+def _not_told(record: RunRecord, sink: ReplaceableSink) -> Problem:
+    return _unfinished(
+        record,
         cause=f"a backfill of {sink.location} was killed, and the table's log does not tell any more whether it has"
         " replaced rows: its commits since then are gone",
         consequence="what it left in the quarantine stands for rows that are in the sink, or for rows that are in none",
-        remedy="backfill the interval again, then release the rows",
     )
 
 
 def _aside_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
-    return Problem(
-        code="BACKFILL_UNFINISHED",
-        file=record.run_id,
+    return _unfinished(
+        record,
         cause=f"a backfill has replaced rows of {sink.location}, and the quarantine was restored to before what it has"
         " put there, or taken out",
         consequence="rows that the backfill has quarantined are in no table, or rows of the table are in the quarantine"
         " as well",
-        remedy="backfill the interval again, then release the rows",
     )
 
 
 def _rows_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
-    return Problem(
-        code="BACKFILL_UNFINISHED",
-        file=record.run_id,
+    return _unfinished(
+        record,
         cause=f"a backfill that was killed had replaced rows of {sink.location} and taken what it had computed anew out"
         " of the quarantine, and the table was restored to before",
         consequence="rows that the backfill has moved are in no table",
-        remedy="backfill the interval again, then release the rows",
     )
 
 
 def _damaged(record: RunRecord, found: Replaced, sink: ReplaceableSink) -> Problem:
-    return Problem(
-        code="BACKFILL_UNFINISHED",
-        file=record.run_id,
+    return _unfinished(
+        record,
         cause=f"a backfill has replaced rows of {sink.location} in version {found.version}, beside {found.conflict}",
         consequence="rows of its interval may be there twice, or missing: rows that are sent would add to that",
-        remedy="backfill the interval again, then release the rows",
     )

@@ -85,8 +85,8 @@ def not_kept(log: DeltaLog, chunks: Sequence[Chunk], *, storage: Storage) -> Pro
     """
     if not chunks:
         return None
-    first, *_, last = (chunks[0], *chunks)
-    if last.version >= log.latest and all(chunk.metadata is None for chunk in chunks):
+    first = chunks[0]
+    if chunks[-1].version >= log.latest and all(chunk.metadata is None for chunk in chunks):
         properties: Mapping[str, Any] | None = log.configuration
     else:
         properties = _properties(log, first.version, storage)
