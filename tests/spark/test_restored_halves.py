@@ -178,6 +178,33 @@ def test_the_sink_of_a_backfill_that_had_tidied_the_quarantine(lab: Lab) -> None
     assert places(numbers) == ALL
 
 
+def test_the_quarantine_of_a_release_that_is_done(lab: Lab) -> None:
+    """Its rows are there again, and in the sink as well: none is sent once more."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.release()
+    restore(numbers, QUARANTINE, 0)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    (found,) = documents(numbers)
+    read_remedy(refused.value, "RELEASE_MARKS_GONE", f"by `RESTORE` to version {found.quarantine_version}")
+    restore(numbers, QUARANTINE, found.quarantine_version or 0)
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+def test_the_sink_of_a_release_that_is_done(lab: Lab) -> None:
+    """Its rows are gone with the version, as somebody has wanted; later releases are not held up by that."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.release()
+    restore(numbers, SINK, version(numbers, SINK) - 1)
+
+    numbers.release()
+    assert places(numbers) == (Counter(range(1, 7)), Counter())
+
+
 @pytest.mark.parametrize(("then", "partitions"), [("retry", ("day",)), *rarely(("release", ("day",)), ("retry", ()))])
 def test_the_sink_of_a_backfill_that_empties_the_quarantine(lab: Lab, then: str, partitions: tuple[str, ...]) -> None:
     """What it had put into the sink is in the quarantine still: the retry begins anew, and a release takes nothing."""

@@ -44,22 +44,35 @@ class ReturnEvidence:
         return any(self._taken_back(made.version) is None for made in sent.values())
 
     def check_marks(self, returning: RowReturn) -> None:
+        """Make sure that rows which a return has sent are not in the quarantine again, without its mark.
+
+        Raises:
+            RefusedError: Somebody has restored the quarantine to before they were marked.
+        """
+        found = self._unmarked(returning)
+        if found is not None and self.is_sent(returning.return_id):
+            raise RefusedError(marks_gone(returning, found.file))
+
+    def check_moved(self, returning: RowReturn) -> None:
         """Make sure that rows which a return has claimed, and which have no mark any more, are in one of the tables.
 
         Raises:
-            RefusedError: Somebody has restored one of the two to before they were moved.
+            RefusedError: They had left the quarantine, and somebody has restored the sink to before they came.
         """
-        marked, last = returning.quarantine_version, self.last(returning.return_id)
-        found = None
-        if marked is not None:
-            found = self.quarantine.taken_back_since(marked, is_pending=True, storage=self.storage)
-        if self.is_sent(returning.return_id):
-            if found is not None:
-                raise RefusedError(marks_gone(returning, found.file))
-        elif returning.rows and found is None and last is not None and last % 2 == SENT:
-            made = self.sink.outcome(application(returning.return_id), last, storage=self.storage)
-            if made is not None and (gone := self._taken_back(made.version)) is not None:
-                raise RefusedError(sent_rows_gone(returning, gone))
+        last = self.last(returning.return_id)
+        if not returning.rows or last is None or last % 2 != SENT or self.is_sent(returning.return_id):
+            return
+        made = self.sink.outcome(application(returning.return_id), last, storage=self.storage)
+        gone = None if made is None else self._taken_back(made.version)
+        if gone is not None and self._unmarked(returning) is None:
+            raise RefusedError(sent_rows_gone(returning, gone))
+
+    def _unmarked(self, returning: RowReturn) -> Problem | None:
+        """That somebody has restored the quarantine to before a return had marked its rows."""
+        marked = returning.quarantine_version
+        if marked is None:
+            return None
+        return self.quarantine.taken_back_since(marked, is_pending=True, storage=self.storage)
 
     def _taken_back(self, version: int | None) -> Problem | None:
         """That somebody has restored the sink to before a version of it."""

@@ -204,6 +204,7 @@ class _Work:
         A backfill looks for returns after it has taken its lease: one of the two sees the other.
         """
         check_quarantine(self.table, storage=self.home.storage)
+        self._check_done()
         add_column(self.table, self.session, RETURN, storage=self.home.storage)
         if self.is_there:
             self._check_condition(returning.where)
@@ -215,6 +216,21 @@ class _Work:
         except BaseException:
             forget_return(self.home, returning)
             raise
+
+    def _check_done(self) -> None:
+        """Make sure that rows which an earlier return has sent are not in the quarantine again, without its mark.
+
+        Where the newest one's are not, no other's are.
+
+        Raises:
+            RefusedError: Somebody has restored the quarantine to before that.
+        """
+        done = [found for found in read_returns(self.home) if found.state == "done" and self._is_from_here(found)]
+        if done:
+            self.evidence.check_marks(max(done, key=lambda found: found.quarantine_version or 0))
+
+    def _is_from_here(self, found: RowReturn) -> bool:
+        return found.quarantine is not None and found.quarantine.sink(self.project).location == self.table.location
 
     def _end_backfills(self, folder: str, return_id: str) -> None:
         """Let nothing count that backfills of an interval may write yet: none is at work, but one may stand still.
@@ -280,13 +296,12 @@ class _Work:
             if found is not None and found.has_claims(returning.return_id):
                 found.check_known(returning.return_id)
                 return found
-        if (
-            kept is not None
-            and not work.evidence.is_sent(returning.return_id)
-            and not replace(work, table=kept).is_there
-        ):
+        is_away = kept is not None and not replace(work, table=kept).is_there
+        if kept is not None and is_away and not work.evidence.is_sent(returning.return_id):
             raise RefusedError(quarantine_gone(returning, kept.location or ""))
-        replace(work, table=kept or self.table).evidence.check_marks(returning)
+        evidence = replace(work, table=kept or self.table).evidence
+        evidence.check_marks(returning)
+        evidence.check_moved(returning)
         return work
 
     def _sink_of(self, returning: RowReturn) -> SplittingSink:

@@ -145,8 +145,8 @@ def marks_gone(returning: RowReturn, file: str) -> Problem:
     return Problem(
         code="RELEASE_MARKS_GONE",
         file=file,
-        cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, was killed once its"
-        f" {returning.rows} rows were in the sink, and the quarantine was restored to before they were marked",
+        cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, has sent its"
+        f" {returning.rows} rows into the sink, and the quarantine was restored to before they were marked",
         consequence="they would be sent once more, and be in the sink twice",
         remedy=f"take the quarantine forward again, by `RESTORE` to version {returning.quarantine_version}, append what"
         " others have written since, and release rows again: those that are marked leave it",

@@ -5,19 +5,38 @@ It still says that it has batches of which the rows are gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from sluice.delta_restore import RESTORE, Restore, read_restore
-from sluice.delta_table import DeltaLog, commit_file, load_table, open_log, read_commit
-from sluice.errors import Problem, StorageError
+from sluice.delta_table import DeltaLog, commit_file, commit_lines, open_log, read_commit
+from sluice.errors import Problem
 from sluice.storage import Storage
-from sluice.storage_failures import library_call
 
 _MOST_COMMITS = 100
 """How many of a table's newest commits are read for what counts already: others may write into it all the time."""
-_MOST_COMPARED = 20
-"""How many versions before a restore to a time are compared with what it has made."""
+
+
+class _File(msgspec.Struct, rename="camel"):
+    path: str
+    deletion_vector: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells the file, with what is deleted of it."""
+        vector = self.deletion_vector or {}
+        return self.path, " ".join(str(vector.get(name)) for name in ("storageType", "pathOrInlineDv", "offset"))
+
+
+class _Action(msgspec.Struct):
+    add: _File | None = None
+    remove: _File | None = None
+
+
+_ACTION = msgspec.json.Decoder(_Action)
 
 
 def taken_back_since(location: str, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
@@ -75,36 +94,38 @@ def _shown(
 ) -> int:
     """The version, of those up to `version`, whose rows a restore shows; -1 where nobody knows.
 
-    Which version one goes to that names a time is not in the log: it is one with the files of `version` where it brings
-    them back, or else the one before it that has the same files.
+    Which version one goes to that names a time is not in the log: it is the one from which on nothing has come and
+    nothing has gone, file by file, with what is deleted of each.
     """
     if restore.version is not None:
         # A restore may undo another one.
         return shown.get(restore.version, min(restore.version, version))
-    written, brought = (read_commit(log, one, storage=storage) for one in (version, number))
-    if written is None or brought is None:
-        return -1
-    if written.files and {file.path for file in written.files} <= {file.path for file in brought.files}:
-        return version
-    files = _files(log, number, storage=storage)
-    for one in range(number - 1, max(version, number - _MOST_COMPARED) - 1, -1):
-        if files is not None and _files(log, one, storage=storage) == files:
-            return shown.get(one, min(one, version))
+    changed: Counter[tuple[str, str]] = Counter()
+    for later in range(number, version, -1):
+        lines = commit_lines(log.location, later, storage=storage)
+        if lines is None:
+            return -1
+        changed.update(_added(lines))
+        changed.subtract(_removed(lines))
+        if not any(changed.values()):
+            return shown.get(later - 1, min(later - 1, version))
     return -1
 
 
-def _files(log: DeltaLog, version: int, *, storage: Storage) -> frozenset[tuple[Any, ...]] | None:
-    """The files of a version, each with what is deleted of it; None where the log does not tell them any more."""
-    import pyarrow as pa
+def _added(lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    return (action.add.key for action in map(_read, lines) if action.add is not None)
 
+
+def _removed(lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    return (action.remove.key for action in map(_read, lines) if action.remove is not None)
+
+
+def _read(line: bytes) -> _Action:
     try:
-        table = load_table(log.location, storage=storage, version=version)
-        with library_call("the files of the Delta table can't be read", log.location, passing=()):
-            actions = pa.table(table.get_add_actions(flatten=True))
-    except StorageError:
-        return None
-    columns = ["path", *(name for name in actions.column_names if name.startswith("deletion_vector"))]
-    return frozenset(zip(*(actions.column(name).to_pylist() for name in columns), strict=True))
+        return _ACTION.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Whoever reads the commit says so.
+        return _Action()
 
 
 def _has_rows(log: DeltaLog, number: int, *, storage: Storage) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from sluice.sinks.delta.taken_back import taken_back_since
 from sluice.storage import Storage
-from tests.builders import edit_commit, make_delta
+from tests.builders import commit_file, edit_commit, make_delta
 
 
 @pytest.fixture
@@ -106,6 +108,36 @@ def test_one_that_names_a_time_after_the_version(table: Path) -> None:
     DeltaTable(table).restore(DeltaTable(table).version() - 1)
     name_a_time(table)
     assert told(table, 2, is_pending=True) is None
+
+
+def test_one_that_names_a_time_far_back(table: Path) -> None:
+    """However many versions lie between; also where the version had only marked rows of a file as deleted."""
+    make_delta(table, *([number] for number in range(3, 33)))
+    DeltaTable(table).restore(2)
+    name_a_time(table)
+    assert told(table, 2, is_pending=True) is None
+    assert told(table, 20, is_pending=True) is not None
+
+
+def test_one_that_names_a_time_before_rows_were_marked_as_deleted(table: Path) -> None:
+    """The same file with fewer rows is another one."""
+    (added,) = (action["add"] for action in actions(table, 2) if "add" in action)
+    vector = {"storageType": "u", "pathOrInlineDv": "ab", "offset": 1, "sizeInBytes": 1, "cardinality": 1}
+    gone = {"path": added["path"], "dataChange": True}
+    marked = added | {"deletionVector": vector}
+    write(table, 3, {"remove": gone}, {"add": marked})
+    info = {"operation": "RESTORE", "operationParameters": {"timestamp": "2026-11-28 06:00:00"}}
+    write(table, 4, {"commitInfo": info}, {"remove": gone | {"deletionVector": vector}}, {"add": added})
+    assert told(table, 3, is_pending=True) is not None
+    assert told(table, 2, is_pending=True) is None
+
+
+def actions(table: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in commit_file(table, version).read_text().splitlines()]
+
+
+def write(table: Path, version: int, *written: dict[str, Any]) -> None:
+    commit_file(table, version).write_text("\n".join(map(json.dumps, written)))
 
 
 def name_a_time(table: Path) -> None:
