@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +23,7 @@ from sluice.paths import resolve_path
 from sluice.sources.coded import CodedSource
 from sluice.sources.contract import Source
 from sluice.stream import Stream
+from sluice.surroundings import Surroundings
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,6 @@ class Unusable:
 
     error: DeclarationError
     file: str
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a declaration is resolved by: what its project says."""
-
-    root: str
-    """The folder that relative paths begin at."""
-    moving_folder: str | None = None
-    """What no stream may read nor write in: the next version of it lies elsewhere."""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    """The project's settings of Spark."""
-    import_roots: tuple[str, ...] = ()
-    """Where the project's own code is imported from."""
 
 
 @dataclass(frozen=True)
@@ -230,14 +217,15 @@ def resolve_stream(stream: Stream, around: Surroundings) -> Stream:
     """
     changes: dict[str, Any] = {}
     place = f"stream `{stream.name}`"
+    around = replace(around, conf={**around.conf, **stream.settings})
     try:
         with foreign_code("a source or the sink fails", where=lambda exc: error_line(exc) or place):
             changes["sources"] = {name: _resolved_source(stream, name, around) for name in stream.sources}
-            changes["sink"] = stream.sink.resolved(around.root)
+            changes["sink"] = stream.sink.resolved(around)
             if stream.quarantine is not None:
-                changes["quarantine"] = stream.quarantine.resolved(around.root)
+                changes["quarantine"] = stream.quarantine.resolved(around)
         if stream.checkpoint is not None:
-            changes["checkpoint"] = resolve_path(stream.checkpoint, around.root, place=place)
+            changes["checkpoint"] = around.path(stream.checkpoint, place=place)
     except DeclarationError as exc:
         raise exc.at(stream.declared_at) from exc
     resolved = replace(stream, **changes)
@@ -247,7 +235,7 @@ def resolve_stream(stream: Stream, around: Surroundings) -> Stream:
 
 
 def _resolved_source(stream: Stream, name: str, around: Surroundings) -> Source:
-    found = stream.sources[name].resolved(around.root).under({**around.conf, **stream.settings})
+    found = stream.sources[name].resolved(around).under(around.conf)
     return found.importing(around.import_roots) if isinstance(found, CodedSource) else found
 
 

@@ -122,6 +122,7 @@ SOURCE_WORDS: Mapping[str, str] = {
     **_each("checkpoint_location", _HOME_KEEPS_IT),
     **_each("watermark with_watermark", _IN_TRANSFORM),
     **_each("options option", "give each option by its name, in snake_case"),
+    **_each("table_name name identifier", "of a Delta table by its name, write it as `sources.delta(table=NAME)`"),
 }
 """What is typed into `sources.files(...)` and `sources.delta(...)`."""
 
@@ -144,6 +145,7 @@ SINK_WORDS: Mapping[str, str] = {
     **_each(
         "merge_schema auto_merge on_schema_change schema_evolution_mode evolve_schema with_schema_evolution", _FOLLOWS
     ),
+    **_each("table_name name identifier", "of a Delta table by its name, write it as `sinks.delta(table=NAME)`"),
 }
 """What is typed into `sinks.delta(...)`, `sinks.files(...)` and `sinks.console(...)`."""
 
@@ -306,7 +308,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
         **_each(
             "file folder s3 cloud_files cloudfiles autoloader auto_loader", "write it as `sources.files(PATH, ...)`"
         ),
-        **_each("table delta_table", "write it as `sources.delta(PATH)`"),
+        **_each("table delta_table", "write it as `sources.delta(table=NAME)`, or `sources.delta(PATH)`"),
         **_each("custom datasource data_source DataSource python_data_source pyspark user_defined function", _PYTHON),
         **{name: f"write it as `sources.other({name!r}, ...)`" for name in ("rate", "socket")},
         **_each("foreach_batch console noop", "it is a sink"),
@@ -318,7 +320,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
         **_each("elasticsearch opensearch http rest api email slack webhook excel", _WRITE_IT),
         **_each("foreach_function merge upsert function", _WRITE_IT),
         **_each("file folder s3", "write it as `sinks.files(PATH, format=...)`"),
-        **_each("table delta_table", "write it as `sinks.delta(PATH)`"),
+        **_each("table delta_table", "write it as `sinks.delta(table=NAME)`, or `sinks.delta(PATH)`"),
         **_each("print stdout show", "write it as `sinks.console()`"),
         **_each("none null nothing black_hole", "write it as `sinks.noop()`"),
     },

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sluice.declarations import Declarations, Surroundings, Unusable, read_declarations, resolve_stream
+from sluice.declarations import Declarations, Unusable, read_declarations, resolve_stream
 from sluice.declared_settings import check_setting, check_values, setting_text
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.home import StreamHome
@@ -26,6 +26,8 @@ from sluice.spark_master import CONNECT_SCHEME, check_master, is_submitted
 from sluice.storage import Storage
 from sluice.storage_options import check_storage_options
 from sluice.stream import Stream
+from sluice.surroundings import Surroundings
+from sluice.table_names import TableName, read_tables
 
 FILE_NAME = "sluice.toml"
 
@@ -33,7 +35,10 @@ _TABLES: dict[str, dict[str, type]] = {
     "project": {"name": str, "home": str, "streams": list, "path": list, "pipeline": str},
     "spark": {"master": str, "conf": dict},
     "storage": {},
+    "tables": {},
 }
+_FREE = frozenset({"storage", "tables"})
+"""The tables that have keys of their own, which whoever reads them checks."""
 _DEFAULT_MASTER = "local[*]"
 
 
@@ -53,6 +58,8 @@ class Project:
     """A master of Spark's, or the URL of a Spark Connect server; that one may hold a token."""
     spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tables: Mapping[TableName, str] = field(default_factory=dict)
+    """The locations of tables that streams declare by their names."""
     moving_folder: str | None = None
     """A folder of which the next version has another copy, such as Airflow's of its bundles: nothing that streams read
     or write may lie in it."""
@@ -68,7 +75,7 @@ class Project:
     @property
     def surroundings(self) -> Surroundings:
         """What its declarations are resolved by."""
-        return Surroundings(self.root, self.moving_folder, self.spark_conf, self.import_roots)
+        return Surroundings(self.root, self.moving_folder, self.spark_conf, self.import_roots, self.tables)
 
     def storage(self) -> Storage:
         """Where the project's files are read from and written to."""
@@ -372,6 +379,7 @@ def load_project(file: Path) -> Project:
         spark_master=_spark_master(master, place),
         spark_conf=_spark_conf(conf, place) | of_spec,
         storage_options=_storage_options(storage, place),
+        tables=read_tables(tables.get("tables", {}), root, place=place),
         spec=spec,
     )
 
@@ -414,7 +422,7 @@ def _check_tables(tables: dict[str, Any], place: str) -> None:
             raise DeclarationError(f"`{table}` is not a table", where=place, remedy=f"write [{table}]")
         for key, value in keys.items():
             kinds = _TABLES[table]
-            if table == "storage":
+            if table in _FREE:
                 continue
             if key not in kinds:
                 _refuse_name(key, list(kinds), f"key in [{table}]", place)

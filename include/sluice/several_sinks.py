@@ -24,6 +24,7 @@ from sluice.sinks.contract import (
 from sluice.sinks.keyed import KeyedSink
 from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,8 +119,8 @@ class SeveralSinks(BatchSink, BenchSink):
     ) -> None:
         raise TypeError(self.named)  # pragma: no cover - each gets rows of its own
 
-    def resolved(self, project_root: str) -> SeveralSinks:
-        found = replace(self, parts={name: part.resolved(project_root) for name, part in self.parts.items()})
+    def resolved(self, around: Surroundings) -> SeveralSinks:
+        found = replace(self, parts={name: part.resolved(around) for name, part in self.parts.items()})
         _check_apart(found.parts)
         _check_not_nested(found.parts)
         return found

@@ -16,10 +16,13 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, StorageError
 from sluice.kafka.cluster import cluster
 from sluice.kafka.settings import for_planner
+from sluice.surroundings import Surroundings
 from tests.builders import put
 from tests.kafka.secured_broker import KEY_PASSWORD, PASSWORD, PLAIN_PASSWORD, USER, SecuredBroker
 from tests.kafka.topics import Kafka
 from tests.spark.lab import Lab
+
+AROUND = Surroundings("/")
 
 CANARY = b"canary"
 """What each secret begins with, however the rest of it is escaped."""
@@ -253,4 +256,4 @@ def test_a_key_that_does_not_open(broker: SecuredBroker) -> None:
     ):
         closed.topics(["nowhere"])
     with pytest.raises(DeclarationError, match="PBES2"):
-        sources.kafka(servers, topics=["t"], settings=settings | {"ssl.key.password": KEY_PASSWORD}).resolved("/")
+        sources.kafka(servers, topics=["t"], settings=settings | {"ssl.key.password": KEY_PASSWORD}).resolved(AROUND)

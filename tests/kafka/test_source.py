@@ -23,7 +23,10 @@ from sluice.sources.contract import Available, Bound, OwnLog, Position
 from sluice.sources.kafka.offset import read_offset, write_offset
 from sluice.sources.kafka.source import KafkaSource, TopicSlice
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.kafka.topics import Kafka
+
+AROUND = Surroundings("/")
 
 pytestmark = pytest.mark.spark  # a broker is a JVM
 
@@ -36,7 +39,7 @@ def ms(moment: datetime) -> int:
 
 
 def made(kafka: Kafka, *topics: str, **declared: Any) -> KafkaSource:
-    return sources.kafka(kafka.bootstrap, **({"topics": topics} if topics else {}) | declared).resolved("/")
+    return sources.kafka(kafka.bootstrap, **({"topics": topics} if topics else {}) | declared).resolved(AROUND)
 
 
 def look(source: KafkaSource, position: Position = NOTHING, **bound: Any) -> Available:
@@ -229,7 +232,7 @@ def test_one_connection_answers_every_question(kafka: Kafka, monkeypatch: pytest
 
     monkeypatch.setattr(AdminClient, "__init__", counted)
     # Of a cluster by another name, which nobody has asked yet.
-    source = sources.kafka(kafka.bootstrap, topics=[topic], settings={"client.id": "one"}).resolved("/")
+    source = sources.kafka(kafka.bootstrap, topics=[topic], settings={"client.id": "one"}).resolved(AROUND)
     for _ in range(3):
         look(source)
     assert len(clients) == 1
@@ -319,7 +322,7 @@ class TestHarm:
         """Retryable, within the time of one question, with what went wrong; nothing is remembered of it."""
         began = time.monotonic()
         with pytest.raises(StorageError, match="Connection refused") as failed:
-            look(sources.kafka("127.0.0.1:1", topics=["t"]).resolved("/"))
+            look(sources.kafka("127.0.0.1:1", topics=["t"]).resolved(AROUND))
         assert failed.value.retryable
         assert time.monotonic() - began < 60
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.spark.lab import Lab, write_files, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -88,10 +89,10 @@ def test_a_folder_that_was_moved(lab: Lab) -> None:
     moved = replace(numbers(), sink=sinks.files("moved", format="parquet"))
 
     with pytest.raises(DeclarationError, match="the sink's manifest names files elsewhere"):
-        moved.sink.resolved(str(lab.root)).check_table(moved.sink_use({}, storage=Storage()))
+        moved.sink.resolved(Surroundings(str(lab.root))).check_table(moved.sink_use({}, storage=Storage()))
 
     (lab.root / "moved").rename(lab.root / "out=1")
     (lab.root / "link").symlink_to(lab.root / "out=1")
-    link = sinks.files("link", format="parquet").resolved(str(lab.root))
+    link = sinks.files("link", format="parquet").resolved(Surroundings(str(lab.root)))
     link.check_table(moved.sink_use({}, storage=Storage()))
     assert lab.run(numbers()).status == "succeeded"

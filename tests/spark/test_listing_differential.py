@@ -23,6 +23,7 @@ from sluice.planning.planner import Limits
 from sluice.running.query_starts import QueryStarts
 from sluice.sources.contract import Available, Bound, Position
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.spark.lab import (
     FIRST_MTIME,
     Lab,
@@ -137,7 +138,7 @@ def by_spark(lab: Lab, path: str, **options: Any) -> dict[int, list[str]]:
 
 def by_sluice(path: str, **options: Any) -> tuple[dict[int, list[str]], Available]:
     """What Sluice plans, by batch."""
-    source = sources.files(path, format="json", schema="id bigint", **options).resolved("/")
+    source = sources.files(path, format="json", schema="id bigint", **options).resolved(Surroundings("/"))
     found = source.available(Position(None), Bound(), storage=Storage(), now=datetime.now(UTC))
     return {number: [entry.path for entry in step.added.entries] for number, step in enumerate(found.steps)}, found
 

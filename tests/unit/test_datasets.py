@@ -12,6 +12,7 @@ from sluice import sinks, sources
 from sluice.datasets import Dataset, dataset_at
 from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
+from sluice.surroundings import Surroundings
 
 
 @pytest.mark.parametrize(
@@ -85,4 +86,6 @@ def test_sinks(sink: Sink, dataset: Dataset | None) -> None:
 
 def test_relative_paths_are_named_once_they_are_resolved(tmp_path: Path) -> None:
     """Two projects may have the same."""
-    assert sources.delta("lake/t").resolved(str(tmp_path)).datasets(None) == (Dataset("file", f"{tmp_path}/lake/t"),)
+    assert sources.delta("lake/t").resolved(Surroundings(str(tmp_path))).datasets(None) == (
+        Dataset("file", f"{tmp_path}/lake/t"),
+    )

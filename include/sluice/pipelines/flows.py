@@ -24,8 +24,8 @@ from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
 from sluice.storage import Storage
 from sluice.stream import Stream
+from sluice.table_names import WAREHOUSE, warehouse_folder
 
-_WAREHOUSE = "spark.sql.warehouse.dir"
 _DEFAULT_FORMAT = "spark.sql.sources.default"
 _FILES = ("json", "csv", "parquet", "orc", "text", "xml", "avro", "binaryfile")
 _RENAMED = {"max_files_per_trigger": "max_files_per_batch", "max_bytes_per_trigger": "max_bytes_per_batch"}
@@ -232,16 +232,15 @@ class _Graph:
         if catalog != "spark_catalog" or self.storage.list_folder(folder) is None:
             raise DeclarationError(
                 f"the table `{catalog}.{database}.{table}` is not in the warehouse's folder {folder}",
-                remedy=f"say where it is: `{_WAREHOUSE}` under [spark.conf] of a sluice.toml that has"
+                remedy=f"say where it is: `{WAREHOUSE}` under [spark.conf] of a sluice.toml that has"
                 f' `pipeline = "{Path(self.spec.file).name}"` under [project]',
             )
         return folder
 
     def _warehouse_folder(self, name: str) -> str:
-        # Spark's own catalog spells them so.
-        database, table = (part.lower() for part in _full_name(name, self.spec)[1:])
-        warehouse = self.conf.get(_WAREHOUSE) or os.path.join(self.spec.root, "spark-warehouse")
-        return join(warehouse, *([] if database == "default" else [f"{database}.db"]), table)
+        _, database, table = _full_name(name, self.spec)
+        warehouse = self.conf.get(WAREHOUSE) or os.path.join(self.spec.root, "spark-warehouse")
+        return warehouse_folder(warehouse, database, table)
 
     def _sink(self, target: OutputElement) -> Sink:
         if target.kind == "sink":

@@ -15,6 +15,7 @@ from sluice.planning.survey import Survey
 from sluice.several_sinks import SeveralSinks
 from sluice.sinks.contract import Sink, SinkState
 from sluice.spark.fingerprints import read_by
+from sluice.spark.query import Query
 from sluice.storage import Storage
 
 
@@ -127,3 +128,11 @@ def _newer(
     # Its own version: what others have done since, such as taking it back, is theirs.
     own = outcome.version if outcome is not None and outcome.version is not None else state.version
     return WrittenBatch(last, own)
+
+
+def known_folders(seen: Survey, query: Query) -> dict[str, dict[str, str]]:
+    """The types of the columns that are names of folders: those of the query, and what is not there just now."""
+    found = query.folders
+    before = seen.known.folders if seen.known is not None and seen.checkpoint.planned is not None else {}
+    every = {name: {**before.get(name, {}), **found.get(name, {})} for name in {**before, **found}}
+    return {name: types for name, types in every.items() if types}

@@ -22,7 +22,7 @@ from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.checkpoint.writer import write_metadata
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.generation_notes import WrittenBatch
@@ -38,7 +38,7 @@ from sluice.running.analysed_query import QueryMaker
 from sluice.running.batch_history import with_history
 from sluice.running.begun_query import Begun, check_fits, check_order
 from sluice.running.divided_batches import written_parts
-from sluice.running.known_generation import KnownGeneration, as_in_sink
+from sluice.running.known_generation import KnownGeneration, as_in_sink, known_folders
 from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
@@ -59,6 +59,7 @@ from sluice.spark.duplicates import noted_duplicates
 from sluice.spark.fingerprints import fingerprints, is_edited
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.live_query import check_drained, check_live
+from sluice.spark.named_tables import register_tables
 from sluice.spark.query import Query
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, counted, row_flow
@@ -303,8 +304,7 @@ class _Run:
         if older is not None and older.is_blocking:
             raise RefusedError(older)
         if older is not None:
-            self.plan = replace(self.plan, warnings=(*self.plan.warnings, older))
-            self._save(plan=self.plan.document)
+            self._warn(older)
         self.audit = prepare_audit(
             declared,
             self.generation.newest_declared,
@@ -434,6 +434,9 @@ class _Run:
             self.observer.audited(quality)
 
     def _close(self) -> None:
+        stream, is_written = self.preparation.stream, bool(self.record.batches)
+        if is_written and (unknown := register_tables(stream, self.query.frame.sparkSession)) is not None:
+            self._warn(unknown)
         self.is_over = True
         status: Status = "succeeded" if self.is_complete else "stopped"
         self.record = self.preparation.journal.close(self.record, status)
@@ -445,7 +448,7 @@ class _Run:
             "has_timers": query.has_timers,
             "drops_duplicates": noted_duplicates(query),
             "sources": {name: dict(found) for name, found in seen.starts.items()},
-            "folders": self._folders(),
+            "folders": known_folders(seen, query),
         }
         if seen.known is not None:
             return msgspec.structs.replace(seen.known, **told)
@@ -458,13 +461,6 @@ class _Run:
             checkpoint=self.preparation.home.checkpoint,
             **told,
         )
-
-    def _folders(self) -> dict[str, dict[str, str]]:
-        """The types of the columns that are names of folders: those of the query, and what is not there just now."""
-        seen, found = self.seen, self.query.folders
-        before = seen.known.folders if seen.known is not None and seen.checkpoint.planned is not None else {}
-        every = {name: {**before.get(name, {}), **found.get(name, {})} for name in {**before, **found}}
-        return {name: types for name, types in every.items() if types}
 
     def _keep_generation(self) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
@@ -492,6 +488,10 @@ class _Run:
             parts = written_parts(sink, known.query_id, batch.batch_id, storage=home.storage)
             changes["written_parts"] = {**known.written_parts, **parts}
         self.known.keep(lambda known: msgspec.structs.replace(known, **changes))
+
+    def _warn(self, warning: Problem) -> None:
+        self.plan = replace(self.plan, warnings=(*self.plan.warnings, warning))
+        self._save(plan=self.plan.document)
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

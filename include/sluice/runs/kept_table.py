@@ -44,7 +44,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             DeclarationError: The table was in the project's folder, and would not be any more.
         """
         made = _kinds()[self.kind].at(self.location, self.partition_by, self.options)
-        return made.resolved(project.root)
+        return made.resolved(project.surroundings)
 
 
 def _kinds() -> dict[str, type[SplittingSink]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from sluice.storage import Storage
+    from sluice.surroundings import Surroundings
 
 OutputMode = Literal["append", "update", "complete"]
 FunctionLoader = Callable[[str], Callable[..., Any]]
@@ -300,12 +301,8 @@ class Sink(ABC):
         found = {batch_id: self.outcome(query_id, batch_id, storage=storage) for batch_id in batch_ids}
         return {batch_id: outcome for batch_id, outcome in found.items() if outcome is not None}
 
-    def resolved(self, project_root: str) -> Self:
-        """The same sink with its path made absolute.
-
-        Raises:
-            DeclarationError: A relative path leaves the project.
-        """
+    def resolved(self, around: Surroundings) -> Self:
+        """The same sink with its path made absolute, or a `DeclarationError` where one leaves the project."""
         return self
 
     @property

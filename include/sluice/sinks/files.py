@@ -17,11 +17,11 @@ from sluice.declaration_checks import check_path, column_names, declares
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, join, local_path, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
-from sluice.paths import resolve_path
 from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, SinkState, SinkUse
 from sluice.spark_options import FORMATS, check_format, check_settings, check_together, options_elsewhere, spark_options
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +58,8 @@ class FilesSink(ReadBackSink):
     def location(self) -> str:
         return self.path
 
-    def resolved(self, project_root: str) -> FilesSink:
-        return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.files({self.path!r})"))
+    def resolved(self, around: Surroundings) -> FilesSink:
+        return replace(self, path=around.path(self.path, place=f"sinks.files({self.path!r})"))
 
     def placed(self, place_of: Callable[[str], str], stream: str) -> FilesSink:
         return replace(self, path=place_of(self.path))

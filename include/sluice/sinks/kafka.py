@@ -28,6 +28,7 @@ from sluice.other_names import KAFKA_SINK_WORDS
 from sluice.sinks.contract import FunctionLoader, SinkBatch, SinkUse
 from sluice.sinks.row_contract import RowSink
 from sluice.sinks.running_query import query_of
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,8 +74,8 @@ class KafkaSink(RowSink):
     def dataset(self) -> Dataset | None:
         return None if self.topic is None else topic_dataset(self.servers, self.topic)
 
-    def resolved(self, project_root: str) -> KafkaSink:
-        servers, settings = expanded(self.servers, self.settings, project_root, self._place)
+    def resolved(self, around: Surroundings) -> KafkaSink:
+        servers, settings = expanded(self.servers, self.settings, around.root, self._place)
         return replace(self, servers=servers, settings=settings)
 
     def check_table(self, use: SinkUse) -> None:

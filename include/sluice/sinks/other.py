@@ -12,6 +12,7 @@ from sluice.other_names import OTHER_SINK_WORDS
 from sluice.paths import expand_all
 from sluice.sinks.contract import FormatSink, FunctionLoader
 from sluice.spark_options import any_options, check_format_name
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +32,7 @@ class OtherSink(FormatSink):
     def form(self) -> str:
         return f"{self.kind} {self.format}"
 
-    def resolved(self, project_root: str) -> OtherSink:
+    def resolved(self, around: Surroundings) -> OtherSink:
         return replace(self, options=expand_all(self.options, place=f"sinks.other({self.format!r})"))
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sluice.storage import Storage
+    from sluice.surroundings import Surroundings
 
 Starting = Literal["earliest", "latest"] | datetime
 """Where the first run of a stream begins in a source."""
@@ -277,7 +278,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def resolved(self, project_root: str) -> Source:
+    def resolved(self, around: Surroundings) -> Source:
         """The same source with its path made absolute.
 
         Raises:

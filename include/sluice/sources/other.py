@@ -16,6 +16,7 @@ from sluice.paths import expand_all
 from sluice.schema_text import schema_problem
 from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source
 from sluice.spark_options import any_options, check_format_name
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ class OtherSource(Source):
     def reading(self) -> tuple[object, ...]:
         return self.format, self.schema, *sorted(self.options.items())
 
-    def resolved(self, project_root: str) -> OtherSource:
+    def resolved(self, around: Surroundings) -> OtherSource:
         return replace(self, options=expand_all(self.options, place=f"sources.other({self.format!r})"))
 
     def datasets(self, end: Any) -> tuple[Dataset, ...]:

@@ -35,6 +35,7 @@ from sluice.schema_text import schema_problem
 from sluice.sources.coded import CodedSource
 from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Step, offset_of_another_kind
 from sluice.spark_options import any_options
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +76,7 @@ class PythonSource(CodedSource):
     def reading(self) -> tuple[object, ...]:
         return self.data_source, self.schema, *sorted(self.options.items())
 
-    def resolved(self, project_root: str) -> PythonSource:
+    def resolved(self, around: Surroundings) -> PythonSource:
         return replace(self, options=expand_all(self.options, place=self._declared))
 
     def importing(self, import_roots: Sequence[str]) -> PythonSource:

@@ -30,6 +30,7 @@ from sluice.sources.contract import (
     offset_of_another_kind,
     parse_starting,
 )
+from sluice.surroundings import Surroundings
 from sluice.typed_json import decode_as
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class RateMicroBatchSource(BenchSource):
     def reading(self) -> tuple[object, ...]:
         return self.rows_per_batch, self.start_ms, self.advance_ms
 
-    def resolved(self, project_root: str) -> RateMicroBatchSource:
+    def resolved(self, around: Surroundings) -> RateMicroBatchSource:
         return self
 
     def placed(self, place_of: Callable[[str], str]) -> RateMicroBatchSource:

@@ -28,6 +28,7 @@ from sluice.spark.connect_session import is_connected
 from sluice.spark.divided_query import divided_results
 from sluice.spark.function_packing import pack_functions, pack_readers
 from sluice.spark.merge_keys import check_merge_keys
+from sluice.spark.named_tables import check_tables
 from sluice.spark.partition_times import check_times, has_hours_twice
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.plan_tree import parse_plan
@@ -234,6 +235,7 @@ def build_query(
         QueryRefusedError: Spark does not run such a query as a stream.
     """
     ship_code(project, stream, session)
+    check_tables(stream, session)
     transform = load_transform(project, stream)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)

@@ -10,6 +10,9 @@ from sluice import sinks, sources
 from sluice.errors import DeclarationError
 from sluice.kafka.settings import for_planner, for_spark, secrets_of
 from sluice.redaction import redacted
+from sluice.surroundings import Surroundings
+
+AROUND, PROJECT = Surroundings("/"), Surroundings("/p")
 
 JAAS = 'org.apache.kafka.common.security.{}LoginModule required username="{}" password="{}";'
 
@@ -99,7 +102,7 @@ def test_what_only_the_environment_tells(monkeypatch: pytest.MonkeyPatch, name: 
     )  # fmt: skip
 
     with pytest.raises(DeclarationError, match=r"missing or empty|`sasl\.mechanism` is another one"):
-        source.resolved("/")
+        source.resolved(AROUND)
 
 
 def test_certificates() -> None:
@@ -136,7 +139,7 @@ def test_nothing_tells_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     jaas = JAAS.format("plain.Plain", "me", "${KAFKA_PASSWORD}")
     source = sources.kafka(
         "h:1", topics=["t"], settings={"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas}
-    ).resolved("/")
+    ).resolved(AROUND)
 
     assert for_planner(source.servers, source.settings, "here")["sasl.password"] == "canary-5f0c"
     assert "canary" not in repr(source) + source.location + str(source.reading)
@@ -147,7 +150,7 @@ def test_nothing_tells_the_password_as_java_wants_it(monkeypatch: pytest.MonkeyP
     """With signs before others, of which the password itself has none."""
     monkeypatch.setenv("KAFKA_PASSWORD", 'canary"5f0c')
     settings = {"security.protocol": "SASL_SSL", "sasl.username": "me", "sasl.password": "${KAFKA_PASSWORD}"}
-    source = sources.kafka("h:1", topics=["t"], settings=settings).resolved("/")
+    source = sources.kafka("h:1", topics=["t"], settings=settings).resolved(AROUND)
 
     told = for_spark(source.servers, source.settings)["kafka.sasl.jaas.config"]
 
@@ -157,7 +160,7 @@ def test_nothing_tells_the_password_as_java_wants_it(monkeypatch: pytest.MonkeyP
 
 def test_a_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(DeclarationError, match="KAFKA_NOWHERE is not set"):
-        sources.kafka("${KAFKA_NOWHERE}:9092", topics=["t"]).resolved("/")
+        sources.kafka("${KAFKA_NOWHERE}:9092", topics=["t"]).resolved(AROUND)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ KEY, CHAIN = "ssl.keystore.key", "ssl.keystore.certificate.chain"
 def test_what_java_does_not_take(settings: dict[str, str], said: str) -> None:
     """Of what the planner's client would: told before anything is planned."""
     with pytest.raises(DeclarationError, match=said):
-        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "SSL", **settings}).resolved("/")
+        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "SSL", **settings}).resolved(AROUND)
 
 
 def test_a_protocol_that_only_the_environment_tells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +213,7 @@ def test_a_protocol_that_only_the_environment_tells(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("P", "PLAINTEXT")
     user = {"sasl.username": "me", "sasl.password": "x"}
     with pytest.raises(DeclarationError, match="which has no users"):
-        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "${P}", **user}).resolved("/")
+        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "${P}", **user}).resolved(AROUND)
 
 
 @pytest.mark.parametrize("password", ["secret\n", "a\rb", "a\tb", "a\0b"])
@@ -227,7 +230,7 @@ def test_a_password_with_control_characters(
     jaas = {"sasl.jaas.config": JAAS.format("plain.Plain", "me", given)}
     login = jaas if is_written else {"sasl.username": "me", "sasl.password": given}
     with pytest.raises(DeclarationError, match="has a line break or another control character") as told:
-        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "SASL_SSL", **login}).resolved("/")
+        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "SASL_SSL", **login}).resolved(AROUND)
     assert password not in str(told.value)
 
 
@@ -239,10 +242,10 @@ def test_files_are_below_the_project(tmp_path: Path) -> None:
         sources.kafka("h:1", topics=["t"], settings=settings | own),
         sinks.kafka("h:1", topic="t", settings=settings | own),
     ):
-        found = declared.resolved(str(tmp_path)).settings
+        found = declared.resolved(Surroundings(str(tmp_path))).settings
         expected = (f"{tmp_path}/keys/ca.pem", "/etc/me.pem")
         assert (found["ssl.truststore.location"], found["ssl.keystore.location"]) == expected
         of_planner = for_planner("h:1", found, "here")
         assert (of_planner["ssl.ca.location"], of_planner["ssl.certificate.location"]) == expected
     with pytest.raises(DeclarationError, match="leaves the project"):
-        sources.kafka("h:1", topics=["t"], settings=settings | {"ssl.truststore.location": "../ca"}).resolved("/p")
+        sources.kafka("h:1", topics=["t"], settings=settings | {"ssl.truststore.location": "../ca"}).resolved(PROJECT)

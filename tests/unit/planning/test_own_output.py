@@ -11,12 +11,13 @@ from sluice.errors import DeclarationError
 from sluice.planning.own_output import check_own_output
 from sluice.sources.contract import Source
 from sluice.stream import Stream
+from sluice.surroundings import Surroundings
 from tests.builders import make_stream
 
 
 def declared(root: Path, source: Source, sink: str) -> Stream:
-    out = sinks.files(sink, format="json").resolved(str(root))
-    return make_stream(sources={"a": source.resolved(str(root))}, sink=out)
+    out = sinks.files(sink, format="json").resolved(Surroundings(str(root)))
+    return make_stream(sources={"a": source.resolved(Surroundings(str(root)))}, sink=out)
 
 
 def files(path: str, **options: bool) -> Source:

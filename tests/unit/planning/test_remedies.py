@@ -401,6 +401,7 @@ ELSEWHERE = {
     "KAFKA_TRANSACTION_OPEN": "tests/kafka/test_meanwhile.py::test_a_transaction_is_open_behind_the_plan",
     "KAFKA_TOPIC_GONE": "tests/kafka/test_runs.py::test_a_topic_that_is_gone",
     "KAFKA_TOPIC_REPLACED": "tests/kafka/test_runs.py::test_a_topic_that_was_made_again",
+    "TABLE_NOT_REGISTERED": "tests/spark/test_named_tables.py::test_a_catalog_that_does_not_take_the_table",
     "SOURCE_FEED_NOT_KEPT": "tests/spark/test_change_feeds.py::test_versions_of_which_no_changes_are_kept",
     "BACKFILL_BATCH_BY_BATCH": "tests/spark/test_backfill_refusals.py::test_rows_that_depend_on_the_batches",
     "BACKFILL_BEHIND_SOURCE": "tests/spark/test_backfills.py::test_a_chain_whose_live_stream_is_behind",

@@ -23,9 +23,9 @@ def test_a_table_is_made_again_as_it_was_declared(tmp_path: Path) -> None:
     assert isinstance(declared, SplittingSink)
     before, after = project_in(tmp_path / "before"), project_in(tmp_path / "after")
 
-    kept = Table.of(declared.resolved(before.root), before)
+    kept = Table.of(declared.resolved(before.surroundings), before)
     again = msgspec.json.decode(msgspec.json.encode(kept), type=Table)
-    assert again.sink(after) == declared.resolved(after.root)
+    assert again.sink(after) == declared.resolved(after.surroundings)
 
 
 def test_a_document_that_does_not_tell_the_kind(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from sluice import sinks
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import SinkState
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.builders import QUERY_ID, put
 
 
 def test_declaration(tmp_path: Path) -> None:
     """Format, partitions and options are kept; the path is one of the project's."""
-    sink = sinks.files("out", format="csv", partition_by=["day"], header=True).resolved(str(tmp_path))
+    sink = sinks.files("out", format="csv", partition_by=["day"], header=True).resolved(Surroundings(str(tmp_path)))
 
     assert (sink.location, sink.format, sink.partition_by) == (f"{tmp_path}/out", "csv", ("day",))
     assert sink.options == {"header": "true"}

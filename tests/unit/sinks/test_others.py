@@ -10,6 +10,7 @@ from sluice import sinks
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import Sink, SinkState
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.builders import QUERY_ID, make_stream
 
 OTHERS = [sinks.console(), sinks.foreach_batch("jobs.visits:publish"), sinks.noop()]
@@ -21,7 +22,7 @@ def test_nothing_is_kept(sink: Sink) -> None:
     assert sink.location is None
     assert sink.state(QUERY_ID, storage=Storage()) == SinkState(exists=True)
     assert sink.outcome(QUERY_ID, 0, storage=Storage()) is None
-    assert sink.resolved("/project") is sink
+    assert sink.resolved(Surroundings("/project")) is sink
     assert not sink.is_idempotent
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
+from sluice.surroundings import Surroundings
 from sluice.template import create_project
 from sluice.testing import Bench
 from sluice.testing.places import Places
@@ -61,7 +64,9 @@ def test_a_whole_stream() -> None:
 def test_a_schema_log_is_in_the_bench() -> None:
     """It lies below the checkpoint, which is the bench's."""
     source = sources.delta("in", schema_tracking_location="var/home/visits/generations/0001/_schemas")
-    found = PLACES.stream(make_stream(sources={"visits": source.resolved("/project")}), None).sources["visits"]
+    found = PLACES.stream(make_stream(sources={"visits": source.resolved(Surroundings("/project"))}), None).sources[
+        "visits"
+    ]
     assert found.options["schemaTrackingLocation"].endswith("/bench/home/visits/generations/0001/_schemas")  # type: ignore[attr-defined]
 
 
@@ -122,3 +127,12 @@ def test_what_a_test_says_otherwise(tmp_path: Path) -> None:
     for wrong in ({"sources": {"c": sources.delta("t")}}, {"state_store": "rocks"}):
         with pytest.raises(DeclarationError, match="there is no"):
             Bench(tmp_path).open(stream, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("declare", [sources.delta, sinks.delta])
+def test_a_table_by_its_name(declare: Callable[..., Any]) -> None:
+    """It has a place in the bench, which no catalog is asked about, nor the project."""
+    declared = declare(table="shop.visits")
+    placed = declared.placed(PLACES.of, *(["visits"] if declare is sinks.delta else []))
+    found = placed.resolved(Surroundings("/elsewhere"))
+    assert (found.location, found.named_table) == ("/bench/shop.visits", None)

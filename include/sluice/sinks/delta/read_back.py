@@ -25,7 +25,7 @@ class ReadBackDeltaTable(ReadBackSink):
     path: str
 
     def placed(self, place_of: Callable[[str], str], stream: str) -> Self:
-        return cast("Self", replace(cast("Any", self), path=place_of(self.path)))
+        return cast("Self", replace(cast("Any", self), path=place_of(self.path), table=None))
 
     def kept_rows(
         self, spark: SparkSession, result: Callable[[], StructType], *, only_newest: bool

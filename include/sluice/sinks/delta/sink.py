@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from sluice.declaration_checks import check_path, column_names, declares, snake_case
+from sluice.declaration_checks import column_names, declares, snake_case
+from sluice.declared_table import declared_place, path_or_name
 from sluice.delta_table import (
     expired_transactions,
     find_table,
@@ -249,12 +250,13 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
 
 @declares("sinks.delta()", SINK_WORDS)
 def delta(
-    path: str,
+    path: str | None = None,
     *,
     partition_by: str | Sequence[str] = (),
     merge_on: str | Sequence[str] | None = None,
     changes: Changes | None = None,
     schema_evolution: SchemaEvolution | None = None,
+    table: str | None = None,
     **options: Any,
 ) -> DeltaSink | MergedDeltaSink | ChangedDeltaSink:
     """Declare a Delta table as the sink.
@@ -268,27 +270,30 @@ def delta(
         changes: By `sinks.changes`: each row of the result is a change, which is applied to the table.
         schema_evolution: `add` lets the table follow the result: it gets new columns, wider types where it has Delta's
             feature for them, and nulls for columns that the result has no longer. Else such a result is refused.
+        table: In place of a path, the table's name in a catalog of Spark's: `table`, `database.table` or
+            `catalog.database.table`. Where it is, `[tables]` of `sluice.toml` says, or `spark.sql.warehouse.dir`. A
+            catalog that lasts gets the table with the first batch that is published.
         options: Further options of Delta's streaming writer, in snake_case.
 
     Raises:
         DeclarationError: An option is unknown or its value is not what it must be.
     """
-    place = f"sinks.delta({path!r})"
-    check_path(path, place)
+    place = declared_place("sinks.delta", path, table)
+    where, name = path_or_name(path, table, place)
     known = spark_options(
         options,
         _OPTIONS,
         place=place,
-        ours=("partition_by", "merge_on", "changes", "schema_evolution"),
+        ours=("table", "partition_by", "merge_on", "changes", "schema_evolution"),
         words=SINK_WORDS,
     )
     evolution = check_word(schema_evolution, place)
     partitions = column_names(partition_by, "partition_by", place)
     if changes is not None:
         checked = _checked(changes, merge_on, partitions, known, place)
-        return ChangedDeltaSink(path, partitions, changes=checked, schema_evolution=evolution)
+        return ChangedDeltaSink(where, partitions, changes=checked, table=name, schema_evolution=evolution)
     if merge_on is None:
-        return DeltaSink(path, partitions, known, schema_evolution=evolution)
+        return DeltaSink(where, partitions, known, table=name, schema_evolution=evolution)
     keys = column_names(merge_on, "merge_on", place)
     if not keys:
         raise DeclarationError("`merge_on` names no column", where=place, remedy="name the columns that tell a row")
@@ -298,7 +303,7 @@ def delta(
             where=place,
             remedy="leave it out: a property of the table, or a setting in `Stream(conf=...)`, may say the same",
         )
-    return MergedDeltaSink(path, partitions, keys=keys, schema_evolution=evolution)
+    return MergedDeltaSink(where, partitions, keys=keys, table=name, schema_evolution=evolution)
 
 
 def _checked(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from sluice.amounts import known_sum
+from sluice.declared_table import DeclaredTable
 from sluice.delta_table import (
     Commit,
     find_table,
@@ -26,7 +27,6 @@ from sluice.delta_table import (
 )
 from sluice.errors import Problem, SluiceError
 from sluice.locations import spark_location
-from sluice.paths import resolve_path
 from sluice.sinks.contract import (
     BatchOutcome,
     BatchSink,
@@ -45,6 +45,7 @@ from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.sinks.delta.taken_back import taken_back_since
 from sluice.sinks.keyed import KeyedSink
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -55,14 +56,14 @@ QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
-class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
+class DeltaTableSink(DeclaredTable, BatchSink, ReadableSink, ReadBackDeltaTable):
     """Base of the ways to write a Delta table."""
 
     kind: ClassVar[str] = "delta"
     is_idempotent: ClassVar[bool] = True
     needs_delta: ClassVar[bool] = True
+    declared_by: ClassVar[str] = "sinks.delta"
 
-    path: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     schema_evolution: SchemaEvolution | None = field(default=None, kw_only=True)
@@ -71,8 +72,8 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
     def location(self) -> str:
         return self.path
 
-    def resolved(self, project_root: str) -> Self:
-        return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.delta({self.path!r})"))
+    def resolved(self, around: Surroundings) -> Self:
+        return self.located(around)
 
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
         opened = open_table(self.path, storage=storage)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sluice.declaration_checks import check_booleans, check_limit, check_path, check_pattern, declares
+from sluice.declaration_checks import check_booleans, check_limit, check_pattern, declares
+from sluice.declared_table import declared_place, path_or_name
 from sluice.errors import DeclarationError
 from sluice.option_values import any_text, boolean
 from sluice.other_names import SOURCE_WORDS
@@ -27,6 +28,7 @@ _OPTIONS = {
     **dict.fromkeys(["excludeRegex", "schemaTrackingLocation"], any_text),
 }
 _ITS_OWN = (
+    "table",
     "starting",
     "starting_version",
     "max_files_per_batch",
@@ -39,7 +41,7 @@ _ITS_OWN = (
 
 @declares("sources.delta()", SOURCE_WORDS)
 def delta(
-    path: str,
+    path: str | None = None,
     *,
     starting: str | datetime = "earliest",
     starting_version: int | None = None,
@@ -48,6 +50,7 @@ def delta(
     max_offsets_per_batch: int | None = None,
     skip_change_commits: bool = False,
     ignore_deletes: bool = False,
+    table: str | None = None,
     **options: Any,
 ) -> DeltaSource:
     """Declare a Delta table as a source.
@@ -62,13 +65,15 @@ def delta(
         max_offsets_per_batch: The most table versions of one batch.
         skip_change_commits: Pass over versions that delete or rewrite rows.
         ignore_deletes: Pass over versions that only delete rows.
+        table: In place of a path, the table's name in a catalog of Spark's: `table`, `database.table` or
+            `catalog.database.table`. Where it is, `[tables]` of `sluice.toml` says, or `spark.sql.warehouse.dir`.
         options: Further options of Delta's streaming reader, in snake_case.
 
     Raises:
         DeclarationError: An option is unknown or its value is not what it must be.
     """
-    place = f"sources.delta({path!r})"
-    check_path(path, place)
+    place = declared_place("sources.delta", path, table)
+    where, name = path_or_name(path, table, place)
     check_limit(max_files_per_batch, "max_files_per_batch", place)
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
     check_limit(max_offsets_per_batch, "max_offsets_per_batch", place)
@@ -83,7 +88,8 @@ def delta(
     if "exclude_regex" in options:
         check_pattern(options["exclude_regex"], "exclude_regex", place)
     return DeltaSource(
-        path=path,
+        path=where,
+        table=name,
         starting=parse_starting(starting, place),
         starting_version=starting_version,
         max_files_per_batch=max_files_per_batch,

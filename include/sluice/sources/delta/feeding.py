@@ -27,7 +27,7 @@ class FedDeltaTable(FedSource):
 
     def placed(self, place_of: Callable[[str], str]) -> Self:
         options = {key: place_of(value) if key == TRACKED else value for key, value in self.options.items()}
-        return cast("Self", replace(cast("Any", self), path=place_of(self.path), options=options))
+        return cast("Self", replace(cast("Any", self), path=place_of(self.path), table=None, options=options))
 
     def check_feed(self, feed: Feed, *, is_content: bool) -> None:
         if is_content:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.amounts import known
 from sluice.datasets import Dataset, dataset_at
+from sluice.declared_table import DeclaredTable
 from sluice.delta_table import (
     AddedFile,
     Commit,
@@ -32,7 +33,6 @@ from sluice.delta_table import (
 from sluice.errors import DeclarationError, NotThereError, Problem, RefusedError, StorageError
 from sluice.interval import Interval
 from sluice.locations import same_for_every_name, spark_location
-from sluice.paths import resolve_path
 from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
@@ -67,6 +67,7 @@ from sluice.sources.delta.schema_changes import ReadSettings, changed_columns, t
 from sluice.sources.delta.table_slice import TableSlice
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
@@ -79,15 +80,15 @@ _RESTORE = "RESTORE"
 
 
 @dataclass(frozen=True)
-class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
+class DeltaSource(DeclaredTable, MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
     unit: ClassVar[str] = "files"
     needs_delta: ClassVar[bool] = True
     counts_more_rows: ClassVar[bool] = True
+    declared_by: ClassVar[str] = "sources.delta"
 
-    path: str
     starting: Starting
     starting_version: int | None
     max_files_per_batch: int | None
@@ -113,13 +114,12 @@ class DeltaSource(MarkedSource, VersionedSource, TellingSource, FedDeltaTable):
     def leaves_out(self) -> str:
         return self.options.get("excludeRegex", "")
 
-    def resolved(self, project_root: str) -> DeltaSource:
-        place = f"sources.delta({self.path!r})"
+    def resolved(self, around: Surroundings) -> DeltaSource:
         options = dict(self.options)
         if (tracked := options.get(TRACKED)) is not None:
             # Spark would take it from the driver's folder.
-            options[TRACKED] = spark_location(resolve_path(tracked, project_root, place=place))
-        return replace(self, path=resolve_path(self.path, project_root, place=place), options=options)
+            options[TRACKED] = spark_location(around.path(tracked, place=f"sources.delta({self.path!r})"))
+        return replace(self.located(around), options=options)
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         check_reads_all(conf, place=place)

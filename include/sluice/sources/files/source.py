@@ -24,7 +24,6 @@ from sluice.datasets import Dataset, dataset_at
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.locations import join, spark_location
-from sluice.paths import resolve_path
 from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
@@ -70,6 +69,7 @@ from sluice.sources.files.taken_files import TakenFiles, file_location
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import check_settings
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
@@ -149,12 +149,12 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
     def under(self, conf: Mapping[str, str]) -> FilesSource:
         return replace(self, settings=passing_over(conf))
 
-    def resolved(self, project_root: str) -> FilesSource:
-        path = resolve_path(self.path, project_root, place=f"sources.files({self.path!r})")
+    def resolved(self, around: Surroundings) -> FilesSource:
+        path = around.path(self.path, place=f"sources.files({self.path!r})")
         # An absolute path, or a variable that holds one, says openly where it leads.
-        is_relative = self.path[0] not in "/$" and path.startswith(join(project_root, ""))
+        is_relative = self.path[0] not in "/$" and path.startswith(join(around.root, ""))
         return replace(
-            self, path=_normal(path) if path.startswith("/") else path, within=project_root if is_relative else None
+            self, path=_normal(path) if path.startswith("/") else path, within=around.root if is_relative else None
         )
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:

@@ -38,6 +38,7 @@ from sluice.sources.kafka.refusals import (
     transaction_open,
 )
 from sluice.sources.kafka.topic_marks import gone, mark_after, marked, present
+from sluice.surroundings import Surroundings
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class KafkaSource(ExpiringSource):
     def reading(self) -> tuple[object, ...]:
         return self.topics, self.pattern, self.partitions, self.include_headers, self._reads_committed
 
-    def resolved(self, project_root: str) -> KafkaSource:
-        servers, settings = expanded(self.servers, self.settings, project_root, self._place)
+    def resolved(self, around: Surroundings) -> KafkaSource:
+        servers, settings = expanded(self.servers, self.settings, around.root, self._place)
         return replace(self, servers=servers, settings=settings)
 
     def reads_from(self, place: str) -> bool:

@@ -13,6 +13,7 @@ from sluice.errors import DeclarationError, RefusedError
 from sluice.sinks.contract import BatchOutcome, SinkState, SinkUse
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import DEFAULT_MAX_BYTES, Storage
+from sluice.surroundings import Surroundings
 from tests.builders import QUERY_ID, commit_file, edit_commit, make_delta, put
 
 
@@ -46,7 +47,7 @@ class TestDeclaration:
     def test_options(self, tmp_path: Path) -> None:
         """Partitions and options are kept; the path is one of the project's."""
         sink = sinks.delta("lake", partition_by=["day"], optimize_write=True, schema_evolution="add").resolved(
-            str(tmp_path)
+            Surroundings(str(tmp_path))
         )
 
         assert (sink.location, sink.partition_by, sink.options, sink.schema_evolution) == (
@@ -67,7 +68,7 @@ class TestDeclaration:
     def test_path_outside(self, tmp_path: Path) -> None:
         """A path that leaves the project is refused by name."""
         with pytest.raises(DeclarationError, match=r"sinks\.delta\('\.\./lake'\)"):
-            sinks.delta("../lake").resolved(str(tmp_path))
+            sinks.delta("../lake").resolved(Surroundings(str(tmp_path)))
 
 
 class TestState:

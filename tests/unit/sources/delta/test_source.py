@@ -20,6 +20,7 @@ from sluice.errors import DeclarationError, NotThereError, RefusedError
 from sluice.sources.contract import Available, Bound, Position, Step
 from sluice.sources.delta.source import DeltaSource
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.builders import NOW, commit_file, edit_commit, make_delta, set_commit_times
 from tests.fuzzing import outcome
 from tests.remedies import read_remedy
@@ -70,7 +71,7 @@ class TestDeclaration:
 
     def test_options(self, tmp_path: Path) -> None:
         """Further options of Delta's reader are Spark's, in its spelling; the path is one of the project's."""
-        source = sources.delta("lake/visits", with_event_time_order=True).resolved(str(tmp_path))
+        source = sources.delta("lake/visits", with_event_time_order=True).resolved(Surroundings(str(tmp_path)))
 
         assert source.options == {"withEventTimeOrder": "true"}
         assert source.location == f"{tmp_path}/lake/visits"

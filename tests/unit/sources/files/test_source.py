@@ -19,6 +19,7 @@ from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.sources.contract import Available, Bound, OwnLog, Position, Step
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
+from sluice.surroundings import Surroundings
 from tests.builders import (
     NOW,
     NOW_MS,
@@ -78,14 +79,16 @@ class TestDeclaration:
 
     def test_resolved(self, tmp_path: Path) -> None:
         """A relative path is one of the project's; what leaves it is refused by name."""
-        assert make_files_source("data/in").resolved(str(tmp_path)).location == f"{tmp_path}/data/in"
+        assert make_files_source("data/in").resolved(Surroundings(str(tmp_path))).location == f"{tmp_path}/data/in"
         with pytest.raises(DeclarationError, match=r"sources\.files\('\.\./in'\)"):
-            make_files_source("../in").resolved(str(tmp_path))
+            make_files_source("../in").resolved(Surroundings(str(tmp_path)))
 
     def test_path_is_normal(self) -> None:
         """A path is spelled as Spark's log will spell it, whatever slashes and dots it was declared with."""
-        assert make_files_source("/data//landing/./in/").resolved("/project").location == "/data/landing/in"
-        assert make_files_source("s3://bucket/a//b").resolved("/project").location == "s3://bucket/a//b"
+        assert (
+            make_files_source("/data//landing/./in/").resolved(Surroundings("/project")).location == "/data/landing/in"
+        )
+        assert make_files_source("s3://bucket/a//b").resolved(Surroundings("/project")).location == "s3://bucket/a//b"
 
     @pytest.mark.parametrize(
         ("options", "remedy"),
@@ -247,7 +250,7 @@ class TestBatches:
         project = str(tmp_path / "project")
 
         def count(path: str) -> int:
-            source = make_files_source(path).resolved(project)
+            source = make_files_source(path).resolved(Surroundings(project))
             found = source.available(NEW, Bound(), storage=Storage(), now=NOW)
             return len(found.steps[0].added.entries)
 

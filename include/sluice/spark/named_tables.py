@@ -1,0 +1,144 @@
+"""Tables that a stream declares by their names, beside what the session's catalog says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import dropwhile
+from typing import TYPE_CHECKING
+
+from sluice.declared_table import DeclaredTable
+from sluice.errors import DeclarationError, Problem
+from sluice.locations import local_path, same_for_every_name, spark_location
+from sluice.spark.shown_error import spark_message
+from sluice.sql_text import string_literal
+from sluice.stream import Stream
+from sluice.table_names import SPARK_CATALOG, NamedTable, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NOT_THERE = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"})
+_DETAILS = "# Detailed Table Information"
+"""The row of a described table below which its place is told; above it are its columns, one of which may be `Location`.
+"""
+
+
+def check_tables(stream: Stream, session: SparkSession) -> None:
+    """Make sure that the catalog has each table where the plan has it, or does not have it.
+
+    Raises:
+        DeclarationError: It has it elsewhere, or has no place for a table that the stream makes.
+    """
+    for table in _sources(stream):
+        _check_place(table, stream, session)
+    for table in _sinks(stream):
+        is_there = _check_place(table, stream, session)
+        if not is_there and _lasts(table.name, session) and not _has_database(table.name, session):
+            raise DeclarationError(
+                f"there is no database for the table `{table.name}` in Spark's catalog",
+                where=stream.place,
+                remedy=f"make it: `CREATE DATABASE {table.name.catalog}.{table.name.database}`",
+            )
+
+
+def register_tables(stream: Stream, session: SparkSession) -> Problem | None:
+    """Let the catalog know the tables that a run has written, if it lasts and has them not; why it can't.
+
+    What fails here fails after the rows are in their table: the next run tries again.
+    """
+    from pyspark.errors import PySparkException
+
+    for table in _sinks(stream):
+        if not _lasts(table.name, session):
+            continue
+        try:
+            if _told(table.name, session) is None:
+                place = string_literal(spark_location(table.location))
+                session.sql(f"CREATE TABLE IF NOT EXISTS {table.name.quoted} USING delta LOCATION {place}")
+        except PySparkException as exc:
+            return Problem(
+                code="TABLE_NOT_REGISTERED",
+                file=table.location,
+                cause=f"Spark's catalog has not taken the table `{table.name}`: {spark_message(exc)}",
+                consequence="it has its rows, and can be read by its path alone",
+                remedy="see to it that the catalog takes it: the next run that writes rows registers it; or declare"
+                " it by its path",
+                is_blocking=False,
+            )
+    return None
+
+
+def _sources(stream: Stream) -> Iterator[NamedTable]:
+    yield from _named(stream.sources.values())
+
+
+def _sinks(stream: Stream) -> Iterator[NamedTable]:
+    several = [output.sink for output in stream.outputs.values()]
+    yield from _named([*(several or [stream.sink]), stream.quarantine])
+
+
+def _named(declared: Iterable[object]) -> Iterator[NamedTable]:
+    for one in declared:
+        if isinstance(one, DeclaredTable) and (table := one.named_table) is not None:
+            yield table
+
+
+def _check_place(table: NamedTable, stream: Stream, session: SparkSession) -> bool:
+    """Whether the catalog has the table, where the plan has it.
+
+    Raises:
+        DeclarationError: It has it elsewhere, or something else by that name; or it can't be asked.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        told = _told(table.name, session)
+    except PySparkException as exc:
+        raise DeclarationError(
+            f"Spark's catalog can't be asked for the table `{table.name}`: {spark_message(exc)}",
+            where=stream.place,
+            remedy="see to it that the catalog is one of the session's, and answers",
+        ) from exc
+    if told is None:
+        return False
+    kind, place = told.get("Provider", told.get("Type", "something else")), told.get("Location")
+    if kind.lower() != "delta" or place is None:
+        raise DeclarationError(
+            f"`{table.name}` is no Delta table in Spark's catalog: it is {kind}",
+            where=stream.place,
+            remedy="name a table of Delta",
+        )
+    if same_for_every_name(place) != same_for_every_name(spark_location(table.location)):
+        raise DeclarationError(
+            f"the table `{table.name}` is at {place} by Spark's catalog, and the plan has it at {table.location}",
+            where=stream.place,
+            remedy=f'write it under [tables] in sluice.toml: `"{table.name}" = "{local_path(place)}"`',
+        )
+    return True
+
+
+def _told(name: TableName, session: SparkSession) -> dict[str, str] | None:
+    """What the catalog says of a table; None where it has none of this name.
+
+    Raises:
+        PySparkException: It can't be asked.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = session.sql(f"DESCRIBE TABLE EXTENDED {name.quoted}").collect()
+    except AnalysisException as exc:
+        if exc.getCondition() in _NOT_THERE:
+            return None
+        raise
+    below = dropwhile(lambda row: row.col_name != _DETAILS, rows)
+    return {row.col_name: row.data_type for row in below}
+
+
+def _lasts(name: TableName, session: SparkSession) -> bool:
+    """Whether the catalog has its tables also when the session is over: by default Spark's own has them in memory."""
+    return name.catalog != SPARK_CATALOG or session.conf.get("spark.sql.catalogImplementation") != "in-memory"
+
+
+def _has_database(name: TableName, session: SparkSession) -> bool:
+    return session.catalog.databaseExists(f"{name.catalog}.{name.database}")
