@@ -117,8 +117,8 @@ def tidy_after_backfills(
     sink, records, storage = stream.sink, RunRecords(home), home.storage
     if not isinstance(sink, ReplaceableSink):
         return
-    first = first_batch(table, session) if is_quarantine(table, storage=storage) else None
     begun = [record for record in map(records.read, records.run_ids()) if record is not None and record.backfill]
+    first = first_batch(table, session) if begun and is_quarantine(table, storage=storage) else None
     for record in begun:
         made, is_done = record.backfill, record.status == "succeeded"
         if made is None:  # pragma: no cover - those are left out above
