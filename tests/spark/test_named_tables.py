@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,20 @@ def test_a_catalog_that_can_not_be_asked(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(DeclarationError, match=r"can't be asked for the table `lake\.shop\.visits`"):
         run(project)
     assert not (tmp_path / "here").exists()
+
+
+def test_a_table_whose_files_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    """The catalog has it still; once it is dropped there, a stream that begins makes it."""
+    write_files(tmp_path / "in", {"1.json": '{"id": 1}'})
+    project = make_project(tmp_path, '[tables]\ngone_visits = "here"', table="gone_visits")
+    session = bench_session(project, project.stream("first"))
+    session.sql(f"CREATE TABLE gone_visits (id bigint) USING delta LOCATION '{tmp_path}/here'")
+    shutil.rmtree(tmp_path / "here")
+    with pytest.raises(DeclarationError, match="doesn't exist") as raised:
+        run(project, session)
+    assert "drop a table whose files are gone" in (raised.value.remedy or "")
+    session.sql("DROP TABLE gone_visits")
+    assert run(project, session).status == "succeeded"
 
 
 def test_a_catalog_that_does_not_take_the_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def _check_place(table: NamedTable, stream: Stream, session: SparkSession) -> bo
         raise DeclarationError(
             f"Spark's catalog can't be asked for the table `{table.name}`: {spark_message(exc)}",
             where=stream.place,
-            remedy="see to it that the catalog is one of the session's, and answers",
+            remedy="see to it that the catalog is one of the session's, and answers; drop a table whose files are gone",
         ) from exc
     if told is None:
         return False
