@@ -127,7 +127,14 @@ def spark_conf(project: Project, stream: Stream | None, master: str, work: Work 
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if has_local_tasks else {"spark.jars": ",".join(paths)}
     options = java_options(declared.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
     zone = declared.get(TIME_ZONE, conf.get(TIME_ZONE))
-    return conf | ({} if zone is None else _python_zone(zone)) | declared | {EXTRA_JAVA_OPTIONS: options}
+    conf |= {} if zone is None else _python_zone(zone)
+    return conf | _told_plans({**conf, **declared}) | declared | {EXTRA_JAVA_OPTIONS: options}
+
+
+def _told_plans(conf: Mapping[str, str]) -> dict[str, str]:
+    """Let Spark tell each plan at no length where nobody reads it: it makes the text of every query, read or not."""
+    is_read = any(conf.get(key, "").lower() == "true" for key in ("spark.ui.enabled", "spark.eventLog.enabled"))
+    return {} if is_read else {"spark.sql.ui.explainMode": "simple"}
 
 
 def _of_session(project: Project) -> dict[str, str]:

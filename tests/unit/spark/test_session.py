@@ -85,6 +85,16 @@ class TestConf:
         assert key not in spark_conf(local, replace(NO_DELTA, checkpoint="hdfs://lake/s"), "local[2]")
         assert spark_conf(make_project(**{key: "own"}), NO_DELTA, "local[2]")[key] == "own"
 
+    @pytest.mark.usefixtures("no_jars")
+    @pytest.mark.parametrize("reader", ["spark.ui.enabled", "spark.eventLog.enabled"])
+    def test_plans_that_somebody_reads(self, reader: str) -> None:
+        """Spark's pages and its event log show them as Spark tells them; else they are told at no length."""
+        key = "spark.sql.ui.explainMode"
+        assert spark_conf(make_project(), NO_DELTA, "local[2]")[key] == "simple"
+        assert spark_conf(make_project(**{reader: "false"}), NO_DELTA, "local[2]")[key] == "simple"
+        assert key not in spark_conf(make_project(**{reader: "true"}), NO_DELTA, "local[2]")
+        assert spark_conf(make_project(**{key: "cost"}), NO_DELTA, "local[2]")[key] == "cost"
+
     @pytest.mark.usefixtures("all_jars")
     def test_snapshots_of_small_runs(self) -> None:
         """A table's snapshot is made in one task where little is read, unless the project says in how many."""
