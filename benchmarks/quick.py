@@ -18,7 +18,7 @@ from benchmarks.__main__ import RESULTS, print_figures
 from benchmarks.cold_run import cold_figures, cold_rounds
 from benchmarks.measure import SCRIPTS, Cost, Figure, ratio, run
 from benchmarks.packed_runs import packed_figure, packed_rounds
-from benchmarks.warm_run import warm_figures, warm_rounds
+from benchmarks.warm_run import LEAST_WARMING, warm_figures, warm_rounds
 from sluice.spark import jars
 
 SECONDS = 480
@@ -49,7 +49,7 @@ def _of_processes(ends: float) -> list[Figure]:
     idle: list[tuple[Cost, Cost]] = []
     warm: list[Cost] = []
     packed: list[tuple[float, float, float]] = []
-    with tempfile.TemporaryDirectory() as folder, closing(warm_rounds(Path(folder, "warm"))) as served:
+    with tempfile.TemporaryDirectory() as folder, closing(warm_rounds(Path(folder, "warm"), LEAST_WARMING)) as served:
         root = Path(folder, "cold")
         # The server comes first: who has waited for a command adopts whatever is left of one.
         sides = zip(served, cold_rounds(root), packed_rounds(Path(folder, "packed"), singly=0, by_hand=1), strict=False)
