@@ -151,7 +151,7 @@ class TestToml:
             ("[projekt]", "unknown table: `projekt`", "did you mean `project`?"),
             ('[project]\nhomes = "x"', "unknown key in [project]: `homes`", "did you mean `home`?"),
             ('[spark]\nmastre = "x"', "unknown key in [spark]: `mastre`", "did you mean `master`?"),
-            ("[zzz]", "unknown table: `zzz`", "valid are: project, spark, storage"),
+            ("[zzz]", "unknown table: `zzz`", "valid are: project, spark, storage, tables"),
         ],
     )
     def test_unknown_names(self, tmp_path: Path, toml: str, unknown: str, nearest: str) -> None:
