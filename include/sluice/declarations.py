@@ -17,7 +17,7 @@ from typing import Any
 from sluice.declaration_checks import missing_kind
 from sluice.errors import DeclarationError, SluiceError
 from sluice.foreign_code import described, error_line, foreign_code, is_failure
-from sluice.locations import is_local, is_within, real_location
+from sluice.locations import canonical_location, is_local, is_within
 from sluice.made_streams import Lost, Makings, kept_streams
 from sluice.paths import resolve_path
 from sluice.sources.coded import CodedSource
@@ -260,7 +260,7 @@ def _shared_checkpoints(declared: Mapping[str, tuple[Stream, str]], root: str) -
         if stream.checkpoint is not None:
             with contextlib.suppress(DeclarationError):
                 place = resolve_path(stream.checkpoint, root, place=f"stream `{name}`")
-                by_place.setdefault(real_location(place), []).append(name)
+                by_place.setdefault(canonical_location(place), []).append(name)
     return {
         name: DeclarationError(
             f"the streams {' and '.join(f'`{found}`' for found in names)} have one checkpoint",

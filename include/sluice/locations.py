@@ -7,6 +7,8 @@ import re
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_S3_OF_HADOOP = re.compile(r"\As3[an](?=://)")
+"""What Hadoop's file systems call S3."""
 
 
 def is_local(location: str) -> bool:
@@ -31,14 +33,19 @@ def is_within(path: str, folder: str) -> bool:
 
 def below_folder(location: str, folder: str) -> str | None:
     """Where in a folder a location lies, links followed where it is local; None where it is not below it."""
-    above = f"{real_location(folder).rstrip('/')}/"
-    found = real_location(location)
+    above = f"{canonical_location(folder).rstrip('/')}/"
+    found = canonical_location(location)
     return found.removeprefix(above) if found.startswith(above) else None
 
 
 def real_location(location: str) -> str:
     """A location with links followed, where it is local: the same for every name of a file or folder."""
     return os.path.realpath(local_path(location)) if is_local(location) else location
+
+
+def canonical_location(location: str) -> str:
+    """A location as it is compared with others: links followed, and S3 under its own name."""
+    return real_location(location) if is_local(location) else _S3_OF_HADOOP.sub("s3", location)
 
 
 def same_for_every_name(location: str) -> object:
@@ -48,7 +55,7 @@ def same_for_every_name(location: str) -> object:
     name to show.
     """
     if not is_local(location):
-        return location.rstrip("/")
+        return canonical_location(location).rstrip("/")
     path, rest = os.path.normpath(local_path(location)), ""
     while True:
         try:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.errors import DeclarationError
-from sluice.locations import real_location, same_for_every_name
+from sluice.locations import canonical_location, same_for_every_name
 from sluice.sinks.bench import BenchSink
 from sluice.sinks.contract import (
     BatchOutcome,
@@ -231,7 +231,7 @@ def _check_apart(parts: Mapping[str, BatchSink]) -> None:
 def _check_not_nested(parts: Mapping[str, BatchSink]) -> None:
     """What cleans up a table would take one below it for its own."""
     tables = [(name, part.location) for name, part in parts.items() if part.is_idempotent]
-    places = [(name, f"{real_location(place).rstrip('/')}/") for name, place in tables if place is not None]
+    places = [(name, f"{canonical_location(place).rstrip('/')}/") for name, place in tables if place is not None]
     for (name, place), (other, beside) in combinations(places, 2):
         if place.startswith(beside) or beside.startswith(place):
             raise _shared(name, other, beside, "one place below the other's")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from sluice.errors import SluiceError
-from sluice.locations import real_location
+from sluice.locations import canonical_location
 from sluice.sources.contract import Source, VersionedSource
 from sluice.stream import Stream
 from sluice.table_writers import written_tables
@@ -22,13 +22,13 @@ def upstreams(streams: Mapping[str, Stream]) -> dict[str, list[str]]:
     writers = defaultdict[str, set[str]](set)
     for name, stream in streams.items():
         for place in written_tables(stream).values():
-            writers[real_location(place)].add(name)
+            writers[canonical_location(place)].add(name)
     places, found = sorted(writers), dict[str, list[str]]()
     for name, stream in streams.items():
         read = {
             writer
             for source in stream.sources.values()
-            for place in below(real_location(source.reads_below).rstrip("/"), places)
+            for place in below(canonical_location(source.reads_below).rstrip("/"), places)
             if is_read(source, place)
             for writer in writers[place]
         }
