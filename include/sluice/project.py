@@ -138,7 +138,7 @@ class Project:
         """
         if self.spec is None:
             return Flows()
-        return read_flows(self.spec, self.spark_conf, self._definitions_file, self.storage())
+        return read_flows(self.spec, self.spark_conf, self.tables, self._definitions_file, self.storage())
 
     @property
     def _definitions_file(self) -> str:

@@ -10,13 +10,15 @@ from typing import Any
 
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, join
-from sluice.paths import resolve_path
+from sluice.paths import expand, resolve_path
 
 WAREHOUSE = "spark.sql.warehouse.dir"
 """Where Spark's own catalog puts the tables that are made without a place."""
 SPARK_CATALOG = "spark_catalog"
 _DEFAULT_DATABASE = "default"
 _PART = re.compile(r"\w+")
+_PART_OF_SPARK = re.compile(r"[A-Za-z0-9_]+")
+"""Of names in Spark's own catalog."""
 _MOST_PARTS = 3
 
 
@@ -44,9 +46,19 @@ class TableName:
                 " for a folder, give its path",
             )
         catalog, database, table = [SPARK_CATALOG, _DEFAULT_DATABASE][: _MOST_PARTS - len(parts)] + parts
+        if catalog.lower() == SPARK_CATALOG and not all(map(_PART_OF_SPARK.fullmatch, parts)):
+            raise DeclarationError(
+                f"{text!r} has letters that Spark's own catalog does not take",
+                where=place,
+                remedy="write it with a to z, digits and `_`",
+            )
+        return cls.of(catalog, database, table)
+
+    @classmethod
+    def of(cls, catalog: str, database: str, table: str) -> TableName:
+        """The name with these parts. Spark's own catalog does not tell capital letters from small ones; others may."""
         if catalog.lower() == SPARK_CATALOG:
-            # It does not tell capital letters from small ones; others may.
-            catalog, database, table = catalog.lower(), database.lower(), table.lower()
+            return cls(catalog.lower(), database.lower(), table.lower())
         return cls(catalog, database, table)
 
     def __str__(self) -> str:
@@ -108,9 +120,10 @@ def table_location(name: TableName, tables: Mapping[TableName, str], conf: Mappi
     Raises:
         DeclarationError: Nobody says it.
     """
+    _check_catalog(name, conf, place)
     if name in tables:
         return tables[name]
-    warehouse = conf.get(WAREHOUSE)
+    warehouse = None if (declared := conf.get(WAREHOUSE)) is None else expand(declared, place=f"{place}, {WAREHOUSE}")
     is_sparks = name.catalog == SPARK_CATALOG
     if is_sparks and warehouse is not None:
         if is_local(warehouse) and not warehouse.removeprefix("file:").startswith("/"):
@@ -128,6 +141,25 @@ def table_location(name: TableName, tables: Mapping[TableName, str], conf: Mappi
         where=place,
         remedy=f'{meant}write it under [tables] in sluice.toml: `"{name}" = "PATH"`{by_warehouse}',
     )
+
+
+def _check_catalog(name: TableName, conf: Mapping[str, str], place: str) -> None:
+    """Refuse a name of two parts of which Spark takes the first for a catalog.
+
+    Raises:
+        DeclarationError: It is such a name.
+    """
+    if name.catalog == SPARK_CATALOG and name.database in {SPARK_CATALOG, *_catalogs(conf)}:
+        raise DeclarationError(
+            f"`{name.database}` is a catalog of Spark's, and `{name}` does not say in which of its databases it is",
+            where=place,
+            remedy=f"write the name in full: `{name.database}.DATABASE.{name.table}`",
+        )
+
+
+def _catalogs(conf: Mapping[str, str]) -> Iterator[str]:
+    prefix = "spark.sql.catalog."
+    return (key.removeprefix(prefix).lower() for key in conf if key.startswith(prefix))
 
 
 def warehouse_folder(warehouse: str, database: str, table: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +15,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from sluice.errors import DeclarationError
+from sluice.auditing.return_rows import return_rows
+from sluice.auditing.table_audit import TableAuditRequest, audit_table
+from sluice.errors import DeclarationError, Problem
+from sluice.interval import Interval
 from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.observers import Silent
 from sluice.running.runner import run_stream
 from sluice.runs.record import RunRecord
 from sluice.testing.session import bench_session
@@ -51,6 +60,16 @@ DERBY = {
     "spark.sql.catalog.shop.driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
 }
 """A catalog that has no tables of Delta."""
+SUITE = {
+    "name": "few",
+    "expectations": [
+        {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": "id", "max_value": 2},
+            "meta": {"sluice": {"policy": "quarantine"}},
+        }
+    ],
+}
 
 
 def make_project(root: Path, settings: str, table: str = "visits", more: str = "") -> Project:
@@ -81,7 +100,7 @@ def test_a_catalog_that_lasts_learns_of_a_table(tmp_path: Path) -> None:
     assert copies == [{"id": 1, "visits": 2}, {"id": 2, "visits": 2}]
     # The third one's database is not there, and nothing of it was begun.
     assert "there is no database for the table `nowhere.visits`" in done.stdout + done.stderr
-    assert "CREATE DATABASE spark_catalog.nowhere" in done.stdout + done.stderr
+    assert "CREATE DATABASE `spark_catalog`.`nowhere`" in done.stdout + done.stderr
     assert not (tmp_path / "warehouse" / "nowhere.db").exists()
 
 
@@ -97,12 +116,42 @@ def test_a_catalog_that_has_a_table_elsewhere(spark: SparkSession, tmp_path: Pat
             run(project, session)
         assert not (tmp_path / "here").exists()
         line = f'"default.moved_visits" = "{tmp_path}/there"'
-        assert raised.value.remedy == f"write it under [tables] in sluice.toml: `{line}`"
+        assert (raised.value.remedy or "").endswith(f"let [tables] in sluice.toml say so: `{line}`")
         project = make_project(tmp_path, f"[tables]\n{line}", table="moved_visits")
         assert run(project, session).status == "succeeded"
         assert ids(tmp_path / "there") == [0, 1]
     finally:
         session.sql("DROP TABLE moved_visits")
+
+
+def test_whatever_starts_spark_hears_the_catalog(spark: SparkSession, tmp_path: Path) -> None:
+    """A backfill and an audit of a table that the catalog has elsewhere by now are refused as a run is."""
+    write_files(tmp_path / "in", {"1.json": '{"id": 1, "d": "2026-01-01"}\n{"id": 7, "d": "2026-01-01"}'})
+    more = """
+dated = sources.files("in", format="json", schema="id bigint, d date")
+checked = Stream(name="checked", sources={{"rows": dated}}, sql=every, sink=sinks.delta(table="kept_visits"),
+    interval_column="d", quality="suite.json")
+"""
+    (tmp_path / "suite.json").write_text(json.dumps(SUITE))
+    project = make_project(tmp_path, '[tables]\nkept_visits = "here"', more=more)
+    stream = project.stream("checked")
+    assert run_stream(project, Request(stream), session=bench_session(project, stream)).status == "succeeded"
+    session, before = bench_session(project, stream), DeltaTable(str(tmp_path / "here")).version()
+    write_deltalake(str(tmp_path / "there"), pa.table({"id": pa.array([0], pa.int64())}))
+    session.sql(f"CREATE TABLE kept_visits USING delta LOCATION '{tmp_path}/there'")
+    day = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+    asked: list[Callable[[], object]] = [
+        lambda: backfill_stream(project, BackfillRequest(stream, day), session=session),
+        lambda: audit_table(project, TableAuditRequest(stream), session=session),
+        lambda: return_rows(project, stream, None, "me", session=session),
+    ]
+    try:
+        for ask in asked:
+            with pytest.raises(DeclarationError, match="the plan has it at"):
+                ask()
+        assert DeltaTable(str(tmp_path / "here")).version() == before
+    finally:
+        session.sql("DROP TABLE kept_visits")
 
 
 def test_what_is_no_table_of_delta(spark: SparkSession, tmp_path: Path) -> None:
@@ -143,17 +192,37 @@ def test_a_table_whose_files_are_gone(spark: SparkSession, tmp_path: Path) -> No
     assert run(project, session).status == "succeeded"
 
 
+def test_a_catalog_that_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Java's own errors are told as those of Spark."""
+    write_files(tmp_path / "in", {"1.json": '{"id": 1}'})
+    settings = '[spark.conf]\n"spark.sql.catalog.nocls" = "com.example.Nowhere"'
+    project = make_project(tmp_path, f'[tables]\nnocls.d.visits = "here"\n{settings}', table="nocls.d.visits")
+    with pytest.raises(DeclarationError, match=r"can't be asked for the table `nocls\.d\.visits`"):
+        run(project)
+
+
+class Told(Silent):
+    """What a run warns of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[Problem] = []
+
+    def warned(self, warning: Problem) -> None:
+        self.warnings.append(warning)
+
+
 def test_a_catalog_that_does_not_take_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """The rows are where they belong, and the record says what is wrong; by its path the table is as good."""
     write_files(tmp_path / "in", {"1.json": '{"id": 1}'})
     settings = "[spark.conf]\n" + "".join(f'"{key}" = "{value}"\n' for key, value in DERBY.items())
     tables = f'[tables]\nshop.APP.visits = "here"\n{settings}'
     project = make_project(tmp_path, tables, table="shop.APP.visits")
-    record = run(project)
+    stream, told = project.stream("first"), Told()
+    record = run_stream(project, Request(stream), observer=told, session=bench_session(project, stream))
     assert record.status == "succeeded"
     assert ids(tmp_path / "here") == [1]
-    (warning,) = record.plan.warnings
-    assert read_remedy(warning, "TABLE_NOT_REGISTERED", r"or declare it by its path$")
+    read_remedy(*told.warnings, "TABLE_NOT_REGISTERED", r"or declare it by its path$")
+    assert [warning.code for warning in record.plan.warnings] == ["TABLE_NOT_REGISTERED"]
 
     write_files(tmp_path / "in", {"2.json": '{"id": 2}'}, first=2)
     text = Path(project.root, "streams", "all.py").read_text()

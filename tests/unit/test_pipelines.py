@@ -267,6 +267,12 @@ def test_a_table_that_is_elsewhere(folder: Path) -> None:
     )
     assert find_project(str(folder)).stream("orders").sink.location == str(folder / "elsewhere" / "orders")
 
+    tables = '[tables]\nspark_catalog.default.Orders = "moved"\n'
+    (folder / "sluice.toml").write_text(f'[project]\npipeline = "spark-pipeline.yml"\n{tables}')
+    assert "is not in the folder" in refusal(find_project(str(folder)), "orders")
+    (folder / "elsewhere" / "orders").rename(folder / "moved")
+    assert find_project(str(folder)).stream("orders").sink.location == str(folder / "moved")
+
 
 def count_reads(folder: Path) -> None:
     """Let each reading of the Python files leave a line; what they write is none of what they read."""

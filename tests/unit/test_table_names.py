@@ -42,6 +42,13 @@ def test_what_is_no_name(text: object) -> None:
         TableName.parse(text, place="here")
 
 
+def test_letters_that_spark_s_own_catalog_does_not_take() -> None:
+    """Others may."""
+    with pytest.raises(DeclarationError, match="has letters that Spark's own catalog does not take"):
+        named("виз")
+    assert str(named("lake.shop.виз")) == "lake.shop.виз"
+
+
 @pytest.mark.parametrize(
     ("name", "conf", "place"),
     [
@@ -51,11 +58,13 @@ def test_what_is_no_name(text: object) -> None:
         ("shop.visits", {"spark.sql.warehouse.dir": "file:/lake/"}, "/lake/shop.db/visits"),
         ("shop.visits", {"spark.sql.warehouse.dir": "s3a://bucket/lake"}, "s3a://bucket/lake/shop.db/visits"),
         ("shop.told", LAKE, "/elsewhere"),
+        ("visits", {"spark.sql.warehouse.dir": "${WH_HERE}/b"}, "/a/b/visits"),
         ("lake.shop.told", {}, "s3://bucket/told"),
     ],
 )
-def test_where_a_table_is(name: str, conf: Mapping[str, str], place: str) -> None:
+def test_where_a_table_is(name: str, conf: Mapping[str, str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the project says, else where Spark's own catalog would put it."""
+    monkeypatch.setenv("WH_HERE", "/a")
     told = {named("Shop.told"): "/elsewhere", named("lake.shop.told"): "s3://bucket/told"}
     assert table_location(named(name), told, conf, place="here") == place
 
@@ -68,6 +77,9 @@ def test_where_a_table_is(name: str, conf: Mapping[str, str], place: str) -> Non
         ("lake.shop.visits", LAKE, r'`"lake.shop.visits" = "PATH"`$'),
         ("shop.visits", {"spark.sql.warehouse.dir": "wh"}, "write it absolute"),
         ("shop.visits", {"spark.sql.warehouse.dir": "file:wh"}, "write it absolute"),
+        ("shop.visits", {"spark.sql.warehouse.dir": "${WH_NOWHERE}/wh"}, "set it, or write the value"),
+        ("lake.visits", {**LAKE, "spark.sql.catalog.lake": "x"}, "write the name in full: `lake.DATABASE.visits`"),
+        ("spark_catalog.visits", LAKE, "write the name in full"),
     ],
 )
 def test_a_table_of_which_nobody_says_where_it_is(name: str, conf: Mapping[str, str], remedy: str) -> None:

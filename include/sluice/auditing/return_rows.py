@@ -61,6 +61,7 @@ from sluice.runs.lease import Lease, may_wake_up, newest_lease
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch
 from sluice.sinks.splitting import SplittingSink
+from sluice.spark.named_tables import check_tables
 from sluice.spark.query import spark_failed
 from sluice.spark.session import opened_session
 from sluice.spark.shown_error import spark_message
@@ -155,6 +156,7 @@ def return_rows(
 def _spark(project: Project, stream: Stream, session: SparkSession | None) -> Iterator[SparkSession]:
     """Spark, of which each failure says that asking again goes on."""
     with opened_session(project, stream, session) as opened:
+        check_tables(stream, opened)
         try:
             yield opened
         except SluiceError:

@@ -35,6 +35,7 @@ from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
 from sluice.runs.record import QualityRecord, new_run_id
 from sluice.sinks.contract import ReadableSink, VersionedSink
+from sluice.spark.named_tables import check_tables
 from sluice.spark.session import found_with_spark
 from sluice.spark.shown_error import spark_message
 from sluice.stream import Stream
@@ -221,6 +222,7 @@ def _table(request: TableAuditRequest, home: StreamHome) -> tuple[ReadableSink, 
 def _rows(
     request: TableAuditRequest, sink: ReadableSink, version: int, session: SparkSession, home: StreamHome
 ) -> DataFrame:
+    check_tables(request.stream, session)
     try:
         if request.from_version is not None and isinstance(sink, VersionedSink):
             rows = sink.read_versions(session, range(request.from_version, version + 1), storage=home.storage)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
 
 import typer
 
-from sluice.errors import DeclarationError, RefusedError, SluiceError
-from sluice.running.observers import Lines
+from sluice.errors import DeclarationError, Problem, RefusedError, SluiceError
+from sluice.running.observers import Lines, warning_line
 from sluice.runs.record import describe_quality
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ class Bar:
     def audited(self, quality: QualityRecord) -> None:
         """Show the verdict."""
         self._progress.update(self._task, description=f"{self._stream}: {describe_quality(quality)}")
+
+    def warned(self, warning: Problem) -> None:
+        """Show it above the bar, where it stays."""
+        self._progress.console.print(f"{self._stream}: {warning_line(warning)}", markup=False, highlight=False)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
 from sluice.storage import Storage
 from sluice.stream import Stream
-from sluice.table_names import WAREHOUSE, warehouse_folder
+from sluice.table_names import SPARK_CATALOG, WAREHOUSE, TableName, warehouse_folder
 
 _DEFAULT_FORMAT = "spark.sql.sources.default"
 _FILES = ("json", "csv", "parquet", "orc", "text", "xml", "avro", "binaryfile")
@@ -65,12 +65,15 @@ class Flows:
         return next((view for view in self.views if stream_name(view.name) == name), None)
 
 
-def read_flows(spec: PipelineSpec, conf: Mapping[str, str], kept_at: str, storage: Storage) -> Flows:
+def read_flows(
+    spec: PipelineSpec, conf: Mapping[str, str], tables: Mapping[TableName, str], kept_at: str, storage: Storage
+) -> Flows:
     """Read the files of a pipeline, and where its checkpoints and tables are.
 
     Args:
         spec: The pipeline.
         conf: Spark's settings: where the warehouse is, and which format is the default.
+        tables: Where the tables are that the project tells by their names.
         kept_at: Where it is kept what the Python files define.
         storage: Reads the folders of checkpoints and tables.
 
@@ -79,7 +82,7 @@ def read_flows(spec: PipelineSpec, conf: Mapping[str, str], kept_at: str, storag
     """
     elements, unreadable = _elements(spec, conf, kept_at, storage)
     outputs = [output for found in elements for output in found.outputs]
-    graph = _Graph(spec, conf, storage, {_full_name(output.name, spec): output for output in outputs})
+    graph = _Graph(spec, conf, tables, storage, {_full_name(output.name, spec): output for output in outputs})
     flows = [flow for found in elements for flow in found.flows]
     streaming = [flow for flow in flows if graph.kind(flow.target) not in {"materialized view", "temporary view"}]
     made, refused = dict[str, Flow](), dict[str, tuple[DeclarationError, str]]()
@@ -132,6 +135,7 @@ class _Graph:
 
     spec: PipelineSpec
     conf: Mapping[str, str]
+    tables: Mapping[TableName, str]
     storage: Storage
     outputs: Mapping[tuple[str, ...], OutputElement]
 
@@ -194,7 +198,7 @@ class _Graph:
         if "/" in _full_name(name, self.spec)[-1]:
             # A format and a path: no catalog has it.
             return None
-        if self.kind(name) is None and self.storage.list_folder(self._warehouse_folder(name)) is None:
+        if self.kind(name) is None and self.storage.list_folder(self._folder(name)) is None:
             return None
         folder = self._table(name)
         return folder, "delta" if "_delta_log" in self._folders(folder) else self._format(name)
@@ -228,17 +232,21 @@ class _Graph:
         catalog, database, table = _full_name(name, self.spec)
         if "/" in table:
             raise DeclarationError(f"it streams from a path, {table}", remedy="name a table; or `spark-pipelines run`")
-        folder = self._warehouse_folder(name)
-        if catalog != "spark_catalog" or self.storage.list_folder(folder) is None:
+        folder = self._folder(name)
+        is_known = catalog == SPARK_CATALOG or TableName.of(catalog, database, table) in self.tables
+        if not is_known or self.storage.list_folder(folder) is None:
             raise DeclarationError(
-                f"the table `{catalog}.{database}.{table}` is not in the warehouse's folder {folder}",
-                remedy=f"say where it is: `{WAREHOUSE}` under [spark.conf] of a sluice.toml that has"
-                f' `pipeline = "{Path(self.spec.file).name}"` under [project]',
+                f"the table `{catalog}.{database}.{table}` is not in the folder {folder}",
+                remedy=f"say where it is: under [tables], or by `{WAREHOUSE}` under [spark.conf], of a sluice.toml that"
+                f' has `pipeline = "{Path(self.spec.file).name}"` under [project]',
             )
         return folder
 
-    def _warehouse_folder(self, name: str) -> str:
-        _, database, table = _full_name(name, self.spec)
+    def _folder(self, name: str) -> str:
+        """Where a table is: where the project says, else where the warehouse has it."""
+        catalog, database, table = _full_name(name, self.spec)
+        if (told := self.tables.get(TableName.of(catalog, database, table))) is not None:
+            return told
         warehouse = self.conf.get(WAREHOUSE) or os.path.join(self.spec.root, "spark-warehouse")
         return warehouse_folder(warehouse, database, table)
 

@@ -6,8 +6,14 @@ import sys
 import time
 from typing import Protocol
 
+from sluice.errors import Problem
 from sluice.plan import Plan
 from sluice.runs.record import BatchRecord, QualityRecord, describe_batch, describe_quality
+
+
+def warning_line(warning: Problem) -> str:
+    """A warning in one line."""
+    return f"warning {warning.code}: {warning.cause}; {warning.remedy}"
 
 
 class Observer(Protocol):
@@ -25,6 +31,9 @@ class Observer(Protocol):
     def audited(self, quality: QualityRecord) -> None:
         """The run is judged."""
 
+    def warned(self, warning: Problem) -> None:
+        """Something is wrong that keeps the run from nothing, and that the plan did not know."""
+
 
 class Silent:
     """An observer that keeps quiet."""
@@ -39,6 +48,9 @@ class Silent:
         """Nothing to say."""
 
     def audited(self, quality: QualityRecord) -> None:
+        """Nothing to say."""
+
+    def warned(self, warning: Problem) -> None:
         """Nothing to say."""
 
 
@@ -70,6 +82,10 @@ class Lines:
     def audited(self, quality: QualityRecord) -> None:
         """One line for the verdict."""
         self._say(describe_quality(quality))
+
+    def warned(self, warning: Problem) -> None:
+        """What is wrong, and what to do."""
+        self._say(warning_line(warning))
 
     def _left(self) -> str:
         left = self._total - self._done

@@ -492,6 +492,7 @@ class _Run:
     def _warn(self, warning: Problem) -> None:
         self.plan = replace(self.plan, warnings=(*self.plan.warnings, warning))
         self._save(plan=self.plan.document)
+        self.observer.warned(warning)
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import dropwhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sluice.declared_table import DeclaredTable
 from sluice.errors import DeclarationError, Problem
 from sluice.locations import local_path, same_for_every_name, spark_location
 from sluice.spark.shown_error import spark_message
-from sluice.sql_text import string_literal
+from sluice.sql_text import identifier, string_literal
 from sluice.stream import Stream
 from sluice.table_names import SPARK_CATALOG, NamedTable, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 _NOT_THERE = frozenset({"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"})
 _DETAILS = "# Detailed Table Information"
 """The row of a described table below which its place is told; above it are its columns, one of which may be `Location`.
@@ -32,12 +33,11 @@ def check_tables(stream: Stream, session: SparkSession) -> None:
     for table in _sources(stream):
         _check_place(table, stream, session)
     for table in _sinks(stream):
-        is_there = _check_place(table, stream, session)
-        if not is_there and _lasts(table.name, session) and not _has_database(table.name, session):
+        if not _check_place(table, stream, session) and not _has_database(table, stream, session):
             raise DeclarationError(
                 f"there is no database for the table `{table.name}` in Spark's catalog",
                 where=stream.place,
-                remedy=f"make it: `CREATE DATABASE {table.name.catalog}.{table.name.database}`",
+                remedy=f"make it: CREATE DATABASE {identifier(table.name.catalog, table.name.database)}",
             )
 
 
@@ -46,6 +46,7 @@ def register_tables(stream: Stream, session: SparkSession) -> Problem | None:
 
     What fails here fails after the rows are in their table: the next run tries again.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     for table in _sinks(stream):
@@ -55,7 +56,7 @@ def register_tables(stream: Stream, session: SparkSession) -> Problem | None:
             if _told(table.name, session) is None:
                 place = string_literal(spark_location(table.location))
                 session.sql(f"CREATE TABLE IF NOT EXISTS {table.name.quoted} USING delta LOCATION {place}")
-        except PySparkException as exc:
+        except (PySparkException, Py4JError) as exc:
             return Problem(
                 code="TABLE_NOT_REGISTERED",
                 file=table.location,
@@ -89,16 +90,7 @@ def _check_place(table: NamedTable, stream: Stream, session: SparkSession) -> bo
     Raises:
         DeclarationError: It has it elsewhere, or something else by that name; or it can't be asked.
     """
-    from pyspark.errors import PySparkException
-
-    try:
-        told = _told(table.name, session)
-    except PySparkException as exc:
-        raise DeclarationError(
-            f"Spark's catalog can't be asked for the table `{table.name}`: {spark_message(exc)}",
-            where=stream.place,
-            remedy="see to it that the catalog is one of the session's, and answers; drop a table whose files are gone",
-        ) from exc
+    told = _asked(table, stream, lambda: _told(table.name, session))
     if told is None:
         return False
     kind, place = told.get("Provider", told.get("Type", "something else")), told.get("Location")
@@ -108,11 +100,12 @@ def _check_place(table: NamedTable, stream: Stream, session: SparkSession) -> bo
             where=stream.place,
             remedy="name a table of Delta",
         )
-    if same_for_every_name(place) != same_for_every_name(spark_location(table.location)):
+    if same_for_every_name(place) != same_for_every_name(table.location):
         raise DeclarationError(
             f"the table `{table.name}` is at {place} by Spark's catalog, and the plan has it at {table.location}",
             where=stream.place,
-            remedy=f'write it under [tables] in sluice.toml: `"{table.name}" = "{local_path(place)}"`',
+            remedy="if that is the one that is meant, let [tables] in sluice.toml say so:"
+            f' `"{table.name}" = "{local_path(place)}"`',
         )
     return True
 
@@ -140,5 +133,29 @@ def _lasts(name: TableName, session: SparkSession) -> bool:
     return name.catalog != SPARK_CATALOG or session.conf.get("spark.sql.catalogImplementation") != "in-memory"
 
 
-def _has_database(name: TableName, session: SparkSession) -> bool:
-    return session.catalog.databaseExists(f"{name.catalog}.{name.database}")
+def _has_database(table: NamedTable, stream: Stream, session: SparkSession) -> bool:
+    """Whether the catalog can get the table, as far as that is seen; one that does not last gets none."""
+    name = table.name
+    if not _lasts(name, session):
+        return True
+    database = identifier(name.catalog, name.database)
+    return _asked(table, stream, lambda: session.catalog.databaseExists(database))
+
+
+def _asked(table: NamedTable, stream: Stream, ask: Callable[[], T]) -> T:
+    """What a catalog answers.
+
+    Raises:
+        DeclarationError: It does not.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return ask()
+    except (PySparkException, Py4JError) as exc:
+        raise DeclarationError(
+            f"Spark's catalog can't be asked for the table `{table.name}`: {spark_message(exc)}",
+            where=stream.place,
+            remedy="see to it that the catalog is one of the session's, and answers; drop a table whose files are gone",
+        ) from exc

@@ -302,6 +302,7 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
         QueryRefusedError: Spark does not run such a query as a batch.
     """
     ship_code(project, stream, session)
+    check_tables(stream, session)
     transform = load_transform(project, stream)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 
 from sluice import sources
 from sluice.documents import encode_document
-from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
+from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.running.preparation import prepare_run, reserve_run
@@ -54,6 +54,9 @@ class Watcher:
 
     def phase(self, text: str) -> None:
         """Nothing to do."""
+
+    def warned(self, warning: Problem) -> None:
+        """Nothing that is looked at."""
 
     def committed(self, batch: BatchRecord) -> None:
         self.on_commit()
