@@ -43,6 +43,8 @@ LATER = """
 visits = sources.delta(table="Visits")
 later = Stream(name="later", sources={{"rows": visits}}, sink=sinks.delta(table="default.copies"),
     sql="select * from stream(rows) cross join (select count(*) as visits from visits)")
+unjudged = Stream(name="unjudged", sources={{"rows": rows}}, sql=every, sink=sinks.delta(table="unjudged"),
+    quality="suite.json", quarantine=sinks.delta(table="no_visits"))
 nowhere = Stream(name="nowhere", sources={{"rows": rows}}, sql=every, sink=sinks.delta(table="nowhere.visits"))
 """
 HIVE = """
@@ -91,6 +93,7 @@ def ids(table: Path) -> list[int]:
 def test_a_catalog_that_lasts_learns_of_a_table(tmp_path: Path) -> None:
     """A stream writes a table by its name, another one reads it by that, and so does what it joins in SQL."""
     write_files(tmp_path / "in", {"1.json": '{"id": 1}\n{"id": 2}'})
+    (tmp_path / "suite.json").write_text(json.dumps(SUITE).replace('"quarantine"', '"warn"'))
     project = make_project(tmp_path, HIVE.format(root=tmp_path), more=LATER)
     command = [str(Path(sys.executable).with_name("sluice")), "run", "--all", "--project", project.root]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
@@ -98,6 +101,8 @@ def test_a_catalog_that_lasts_learns_of_a_table(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stdout + done.stderr
     copies = DeltaTable(str(tmp_path / "warehouse" / "copies")).to_pyarrow_table().sort_by("id").to_pylist()
     assert copies == [{"id": 1, "visits": 2}, {"id": 2, "visits": 2}]
+    # No row is put into that quarantine: to register it would make a table without columns.
+    assert not (tmp_path / "warehouse" / "no_visits").exists()
     # The third one's database is not there, and nothing of it was begun.
     assert "there is no database for the table `nowhere.visits`" in done.stdout + done.stderr
     assert "CREATE DATABASE `spark_catalog`.`nowhere`" in done.stdout + done.stderr

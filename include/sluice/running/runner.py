@@ -434,9 +434,10 @@ class _Run:
             self.observer.audited(quality)
 
     def _close(self) -> None:
-        stream, is_written = self.preparation.stream, bool(self.record.batches)
-        if is_written and (unknown := register_tables(stream, self.query.frame.sparkSession)) is not None:
-            self._warn(unknown)
+        if self.record.batches:
+            session, storage = self.query.frame.sparkSession, self.preparation.home.storage
+            if (unknown := register_tables(self.preparation.stream, session, storage=storage)) is not None:
+                self._warn(unknown)
         self.is_over = True
         status: Status = "succeeded" if self.is_complete else "stopped"
         self.record = self.preparation.journal.close(self.record, status)

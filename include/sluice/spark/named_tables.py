@@ -7,10 +7,12 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, TypeVar
 
 from sluice.declared_table import DeclaredTable
-from sluice.errors import DeclarationError, Problem
+from sluice.delta_table import open_log
+from sluice.errors import DeclarationError, Problem, SluiceError
 from sluice.locations import local_path, same_for_every_name, spark_location
 from sluice.spark.shown_error import spark_message
 from sluice.sql_text import identifier, string_literal
+from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.table_names import SPARK_CATALOG, NamedTable, TableName
 
@@ -41,8 +43,10 @@ def check_tables(stream: Stream, session: SparkSession) -> None:
             )
 
 
-def register_tables(stream: Stream, session: SparkSession) -> Problem | None:
+def register_tables(stream: Stream, session: SparkSession, *, storage: Storage) -> Problem | None:
     """Let the catalog know the tables that a run has written, if it lasts and has them not; why it can't.
+
+    Where nothing was written yet, there is none: to register it would make one without columns.
 
     What fails here fails after the rows are in their table: the next run tries again.
     """
@@ -53,10 +57,10 @@ def register_tables(stream: Stream, session: SparkSession) -> Problem | None:
         if not _lasts(table.name, session):
             continue
         try:
-            if _told(table.name, session) is None:
+            if open_log(table.location, storage=storage) is not None and _told(table.name, session) is None:
                 place = string_literal(spark_location(table.location))
                 session.sql(f"CREATE TABLE IF NOT EXISTS {table.name.quoted} USING delta LOCATION {place}")
-        except (PySparkException, Py4JError) as exc:
+        except (PySparkException, Py4JError, SluiceError) as exc:
             return Problem(
                 code="TABLE_NOT_REGISTERED",
                 file=table.location,
