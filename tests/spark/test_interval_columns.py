@@ -32,8 +32,8 @@ def declared(column: str, **sink: Any) -> Stream:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ("visit_dte", "which is no column of the result"),
-        ("Visit_Date", "which is no column of the result"),
+        ("visit_dte", r"which is no column of the result.*did you mean `visit_date`\?"),
+        ("VISIT_DATE", r"which is no column of the result.*did you mean `visit_date`\?"),
         ("day", "which is of type string"),
         ("id", "which is of type bigint"),
     ],

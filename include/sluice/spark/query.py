@@ -416,7 +416,8 @@ def _check_interval_column(stream: Stream, frame: DataFrame) -> None:
     column, kinds = stream.interval_column, {found.name: found.dataType.simpleString() for found in frame.schema}
     if column is None or kinds.get(column) in KINDS:
         return
-    near = difflib.get_close_matches(column, [name for name, kind in kinds.items() if kind in KINDS], n=1)
+    dated = {name.lower(): name for name, kind in kinds.items() if kind in KINDS}
+    near = [dated[folded] for folded in difflib.get_close_matches(column.lower(), dated, n=1)]
     what = f"of type {kinds[column]}" if column in kinds else "no column of the result"
     meant = f"did you mean `{near[0]}`?" if near else f"name a date or time column; the result has: {', '.join(kinds)}"
     raise DeclarationError(f"`interval_column` is `{column}`, which is {what}", where=stream.place, remedy=meant)
