@@ -15,7 +15,7 @@ from sluice.paths import expand, resolve_path
 WAREHOUSE = "spark.sql.warehouse.dir"
 """Where Spark's own catalog puts the tables that are made without a place."""
 SPARK_CATALOG = "spark_catalog"
-_DEFAULT_DATABASE = "default"
+DEFAULT_DATABASE = "default"
 _PART = re.compile(r"\w+")
 _PART_OF_SPARK = re.compile(r"[A-Za-z0-9_]+")
 """Of names in Spark's own catalog."""
@@ -45,7 +45,7 @@ class TableName:
                 remedy="write it as `table`, `database.table` or `catalog.database.table`, of letters, digits and `_`;"
                 " for a folder, give its path",
             )
-        catalog, database, table = [SPARK_CATALOG, _DEFAULT_DATABASE][: _MOST_PARTS - len(parts)] + parts
+        catalog, database, table = [SPARK_CATALOG, DEFAULT_DATABASE][: _MOST_PARTS - len(parts)] + parts
         if catalog.lower() == SPARK_CATALOG and not all(map(_PART_OF_SPARK.fullmatch, parts)):
             raise DeclarationError(
                 f"{text!r} has letters that Spark's own catalog does not take",
@@ -164,5 +164,5 @@ def _catalogs(conf: Mapping[str, str]) -> Iterator[str]:
 
 def warehouse_folder(warehouse: str, database: str, table: str) -> str:
     """Where Spark's own catalog puts a table that is made without a place."""
-    folders = [] if database.lower() == _DEFAULT_DATABASE else [f"{database.lower()}.db"]
+    folders = [] if database.lower() == DEFAULT_DATABASE else [f"{database.lower()}.db"]
     return join(warehouse, *folders, table.lower())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from sluice.runs.record import RunRecord
 from sluice.testing.session import bench_session
 from tests.remedies import read_remedy
 from tests.spark.lab import write_files
+from tests.unit.quality.suites import document, row
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -62,16 +62,11 @@ DERBY = {
     "spark.sql.catalog.shop.driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
 }
 """A catalog that has no tables of Delta."""
-SUITE = {
-    "name": "few",
-    "expectations": [
-        {
-            "type": "expect_column_values_to_be_between",
-            "kwargs": {"column": "id", "max_value": 2},
-            "meta": {"sluice": {"policy": "quarantine"}},
-        }
-    ],
-}
+
+
+def few(policy: str) -> bytes:
+    """A suite for ids up to 2."""
+    return document(row("expect_column_values_to_be_between", policy=policy, column="id", max_value=2))
 
 
 def make_project(root: Path, settings: str, table: str = "visits", more: str = "") -> Project:
@@ -93,7 +88,7 @@ def ids(table: Path) -> list[int]:
 def test_a_catalog_that_lasts_learns_of_a_table(tmp_path: Path) -> None:
     """A stream writes a table by its name, another one reads it by that, and so does what it joins in SQL."""
     write_files(tmp_path / "in", {"1.json": '{"id": 1}\n{"id": 2}'})
-    (tmp_path / "suite.json").write_text(json.dumps(SUITE).replace('"quarantine"', '"warn"'))
+    (tmp_path / "suite.json").write_bytes(few("warn"))
     project = make_project(tmp_path, HIVE.format(root=tmp_path), more=LATER)
     command = [str(Path(sys.executable).with_name("sluice")), "run", "--all", "--project", project.root]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
@@ -137,7 +132,7 @@ dated = sources.files("in", format="json", schema="id bigint, d date")
 checked = Stream(name="checked", sources={{"rows": dated}}, sql=every, sink=sinks.delta(table="kept_visits"),
     interval_column="d", quality="suite.json")
 """
-    (tmp_path / "suite.json").write_text(json.dumps(SUITE))
+    (tmp_path / "suite.json").write_bytes(few("quarantine"))
     project = make_project(tmp_path, '[tables]\nkept_visits = "here"', more=more)
     stream = project.stream("checked")
     assert run_stream(project, Request(stream), session=bench_session(project, stream)).status == "succeeded"

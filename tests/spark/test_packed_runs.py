@@ -26,6 +26,7 @@ from sluice.spark.start_settings import is_of_session
 from sluice.testing.session import bench_session
 from tests.spark import packed_library, packed_streams
 from tests.spark.lab import Lab, available_now, log_bytes, log_files, reader, write_files
+from tests.unit.quality.suites import document, row
 
 SCHEMA = "id bigint, at timestamp"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -60,23 +61,14 @@ last = stream("last", "plain")
 """
 NAMES = ["plain", "after", "windows", "seen", "failing", "checked"]
 """The streams of the histories, as they are run one by one."""
-SUITE = {
-    "name": "few",
-    "expectations": [
-        {
-            "type": "expect_column_values_to_be_between",
-            "kwargs": {"column": "id", "max_value": 2},
-            "meta": {"sluice": {"policy": "fail"}},
-        }
-    ],
-}
+SUITE = document(row("expect_column_values_to_be_between", policy="fail", column="id", max_value=2))
 
 
 def make_project(root: Path, declarations: str) -> Project:
     (root / "streams").mkdir(parents=True)
     (root / "sluice.toml").write_text('[project]\nname = "p"\n[spark]\nmaster = "local[2]"\n')
     (root / "streams" / "all.py").write_text(DECLARATIONS + declarations)
-    (root / "suite.json").write_text(json.dumps(SUITE))
+    (root / "suite.json").write_bytes(SUITE)
     shutil.copy(packed_streams.__file__, root)
     (root / "installed").mkdir()
     shutil.copy(packed_library.__file__, root / "installed")

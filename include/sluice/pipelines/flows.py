@@ -24,7 +24,7 @@ from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
 from sluice.storage import Storage
 from sluice.stream import Stream
-from sluice.table_names import SPARK_CATALOG, WAREHOUSE, TableName, warehouse_folder
+from sluice.table_names import DEFAULT_DATABASE, SPARK_CATALOG, WAREHOUSE, TableName, warehouse_folder
 
 _DEFAULT_FORMAT = "spark.sql.sources.default"
 _FILES = ("json", "csv", "parquet", "orc", "text", "xml", "avro", "binaryfile")
@@ -368,4 +368,4 @@ def _full_name(name: str, spec: PipelineSpec) -> tuple[str, ...]:
     parts = name.replace("`", "").split(".", 1 if "/" in name else -1)
     if len(parts) > 3:
         raise DeclarationError(f"`{name}` is no name of a table", remedy="write it as catalog.database.name")
-    return tuple([spec.catalog or "spark_catalog", spec.database or "default"][: max(0, 3 - len(parts))] + parts)
+    return tuple([spec.catalog or SPARK_CATALOG, spec.database or DEFAULT_DATABASE][: max(0, 3 - len(parts))] + parts)

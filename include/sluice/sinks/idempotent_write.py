@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sluice.errors import DeclarationError
 from sluice.sinks.running_query import query_of
 from sluice.sql_text import identifier
+from sluice.table_names import SPARK_CATALOG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter
 
 _PLACE = "sluice.idempotent()"
-_CATALOG, _MOST_PARTS = "spark_catalog", 2
-"""Spark's own catalog, and how many parts a name has without it at the most: Delta looks tables up there by these."""
+_MOST_PARTS = 2
+"""How many parts a name has without Spark's own catalog at the most: Delta looks tables up there by these."""
 _OF_WRITES = ("format", "mode", "partitionBy")
 """What `save` and `saveAsTable` take beside options."""
 _OTHER_WRITES = ("csv", "insertInto", "jdbc", "json", "orc", "parquet", "text", "xml")
@@ -207,7 +208,7 @@ def _table_named(session: Any, name: str) -> str:
     try:
         parts = parser.parseMultipartIdentifier(name)
         named = [str(parts.apply(number)) for number in range(parts.size())]
-        own = named[1:] if named[0].lower() == _CATALOG and len(named) > _MOST_PARTS else named
+        own = named[1:] if named[0].lower() == SPARK_CATALOG and len(named) > _MOST_PARTS else named
         table = parser.parseTableIdentifier(".".join(map(identifier, own)))
         log = _logs(session).forTable(session._jsparkSession, table)
     except AnalysisException:
