@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sluice.locations import is_local, local_path
+from sluice.locations import canonical_location, is_local, local_path
 
-_SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
-"""Schemes that mean the same store; the names have one of them."""
 _WITH_ROOTS = ("hdfs", "viewfs")
 """File systems whose paths begin with a slash; what is in a bucket or a container has a key."""
 
@@ -31,7 +29,7 @@ def dataset_at(location: str) -> Dataset:
     """The dataset at a location: a folder, a file, or a table by its path."""
     if is_local(location):
         return Dataset("file", local_path(location).rstrip("/") or "/")
-    scheme, _, rest = location.partition("://")
+    scheme, _, rest = canonical_location(location).partition("://")
     store, _, path = rest.partition("/")
-    scheme, path = _SPELLINGS.get(scheme, scheme), path.strip("/")
+    path = path.strip("/")
     return Dataset(f"{scheme}://{store}", f"/{path}" if scheme in _WITH_ROOTS or not path else path)

@@ -7,8 +7,8 @@ import re
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_S3_OF_HADOOP = re.compile(r"\As3[an](?=://)")
-"""What Hadoop's file systems call S3."""
+_SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
+"""Schemes that mean the same store; the names have one of them."""
 
 
 def is_local(location: str) -> bool:
@@ -44,8 +44,11 @@ def real_location(location: str) -> str:
 
 
 def canonical_location(location: str) -> str:
-    """A location as it is compared with others: links followed, and S3 under its own name."""
-    return real_location(location) if is_local(location) else _S3_OF_HADOOP.sub("s3", location)
+    """A location as it is compared with others: links followed, and a store under one of its names."""
+    if is_local(location):
+        return real_location(location)
+    scheme, colon, rest = location.partition(":")
+    return f"{_SPELLINGS.get(scheme.lower(), scheme.lower())}{colon}{rest}"
 
 
 def same_for_every_name(location: str) -> object:

@@ -5,17 +5,21 @@ What a table's log says of a write does not count once its rows are taken back.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from sluice import sinks
 from sluice.auditing import return_rows
 from sluice.errors import BatchFailedError, RefusedError
 from sluice.running.backfill_preparation import BackfillPreparation
 from sluice.sinks.delta.sink import DeltaSink
+from sluice.spark.left_behind import forget_tables
 from tests.builders import edit_commit
 from tests.campaign import rarely
 from tests.remedies import read_remedy
@@ -255,3 +259,104 @@ def test_the_quarantine_of_a_decided_batch_that_others_have_written_since(lab: L
     record = lab.run(numbers.stream)
     (said,) = [warning for warning in record.plan.warnings if warning.code == "SINK_RESTORED"]
     assert said.file.startswith(numbers.table(QUARANTINE))
+
+
+def in_turn(numbers: Numbers) -> Numbers:
+    """One release after the other, and the sink is restored to between them."""
+    numbers.release("n = 7")
+    between = version(numbers, SINK)
+    numbers.release("n = 8")
+    restore(numbers, SINK, between)
+    return numbers
+
+
+def of_nothing(numbers: Numbers) -> Numbers:
+    """A scheduled release finds nothing to send."""
+    numbers.release()
+    numbers.release()
+    return numbers
+
+
+def by_a_link(numbers: Numbers) -> Numbers:
+    """The quarantine is declared by another name."""
+    numbers.release()
+    (numbers.lab.root / "link").symlink_to(numbers.table(QUARANTINE))
+    return numbers.editing(quarantine=sinks.delta("link"))
+
+
+def elsewhere(numbers: Numbers) -> Numbers:
+    """The quarantine was moved, and is declared there."""
+    numbers.release()
+    Path(numbers.table(QUARANTINE)).rename(numbers.lab.root / "moved")
+    (numbers.lab.root / QUARANTINE).symlink_to(numbers.lab.root / "moved")
+    return numbers.editing(quarantine=sinks.delta("moved"))
+
+
+@pytest.mark.parametrize("history", [in_turn, of_nothing, by_a_link, elsewhere])
+def test_the_quarantine_of_releases_that_are_done(lab: Lab, history: Callable[[Numbers], Numbers]) -> None:
+    """No row that an earlier one has sent is sent again, whatever came since, and whatever the quarantine is called."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers = history(numbers)
+    restore(numbers, QUARANTINE, 0)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    first = documents(numbers)[0].quarantine_version or 0
+    read_remedy(refused.value, "RELEASE_MARKS_GONE", f"by `RESTORE` to version {first}")
+    restore(numbers, QUARANTINE, first)
+    numbers.release()
+    assert places(numbers) == ALL
+
+
+def test_a_quarantine_that_was_made_again(lab: Lab) -> None:
+    """Versions of the one that is gone say nothing of this one."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.release("n = 7")
+    numbers.release("n = 8")
+    shutil.rmtree(numbers.table(QUARANTINE))
+    forget_tables(lab.spark)
+    numbers.allow(8)
+    numbers.arrive(9, 10)
+    lab.run(numbers.stream)
+    numbers.allow(100)
+    numbers.release()
+    restore(numbers, QUARANTINE, 0)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    newest = documents(numbers)[-1].quarantine_version or 0
+    read_remedy(refused.value, "RELEASE_MARKS_GONE", f"by `RESTORE` to version {newest}")
+    restore(numbers, QUARANTINE, newest)
+    numbers.release()
+    assert places(numbers) == (Counter(range(1, 11)), Counter())
+
+
+def test_the_quarantine_of_a_backfill_by_another_name(lab: Lab) -> None:
+    """It is the one that the backfill has tidied."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    before = version(numbers, QUARANTINE)
+    numbers.backfill("key")
+    restore(numbers, QUARANTINE, before)
+    (lab.root / "link").symlink_to(numbers.table(QUARANTINE))
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.editing(quarantine=sinks.delta("link")).release()
+    assert refused.value.finding is not None
+    assert refused.value.finding.code == "BACKFILL_UNFINISHED"
+
+
+def test_a_time_before_files_were_noted_again(lab: Lab) -> None:
+    """Delta adds each file once more, without taking it out, when a table is to track its rows."""
+    numbers = killed_release(lab, "after the append")
+    sent = version(numbers, SINK)
+    append(numbers, SINK, 50)
+    table = f"delta.`{numbers.table(SINK)}`"
+    lab.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    lab.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {sent}")
+    edit_commit(Path(numbers.table(SINK)), version(numbers, SINK), {"operationParameters": {"datetime": "2026-01-01"}})
+
+    numbers.release()
+    assert places(numbers) == ALL

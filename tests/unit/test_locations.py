@@ -7,9 +7,17 @@ import pytest
 from sluice.locations import below_folder, same_for_every_name
 
 
-@pytest.mark.parametrize(("one", "other"), [("s3://lake/t", "s3a://lake/t/"), ("s3n://lake/t", "s3a://lake/t")])
-def test_names_of_s3(one: str, other: str) -> None:
-    """Hadoop's file systems have names of their own for it."""
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://lake/t", "s3a://lake/t/"),
+        ("s3n://lake/t", "S3A://lake/t"),
+        ("gs://lake/t", "gcs://lake/t"),
+        ("abfss://c@lake/t", "abfs://c@lake/t"),
+    ],
+)
+def test_names_of_a_store(one: str, other: str) -> None:
+    """Hadoop's file systems have names of their own for some."""
     assert same_for_every_name(one) == same_for_every_name(other)
 
 

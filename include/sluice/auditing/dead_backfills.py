@@ -13,6 +13,7 @@ from sluice.auditing.quarantine import RUN, first_batch, is_quarantine, remove_o
 from sluice.errors import Problem, RefusedError
 from sluice.home import StreamHome
 from sluice.interval import Interval
+from sluice.locations import same_for_every_name
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
@@ -218,7 +219,8 @@ def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage
     if not isinstance(kept, Table):
         return kept is not None
     then = kept.sink(project)
-    return then.location == table.location or not is_quarantine(then, storage=storage)
+    is_here = same_for_every_name(then.location or "") == same_for_every_name(table.location or "")
+    return is_here or not is_quarantine(then, storage=storage)
 
 
 def _is_tidy(record: RunRecord, attempt: int, table: SplittingSink, storage: Storage) -> bool:

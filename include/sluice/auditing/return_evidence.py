@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sluice.errors import Problem, RefusedError
@@ -52,6 +53,17 @@ class ReturnEvidence:
         found = self._unmarked(returning)
         if found is not None and self.is_sent(returning.return_id):
             raise RefusedError(marks_gone(returning, found.file))
+
+    def check_done(self, done: Iterable[RowReturn]) -> None:
+        """The same for the returns of this quarantine that are over: where the newest one's marks are, all are.
+
+        Raises:
+            RefusedError: See `check_marks`.
+        """
+        for found in sorted(done, key=lambda found: found.quarantine_version or 0, reverse=True):
+            if self._unmarked(found) is None:
+                return
+            self.check_marks(found)
 
     def check_moved(self, returning: RowReturn) -> None:
         """Make sure that rows which a return has claimed, and which have no mark any more, are in one of the tables.

@@ -47,6 +47,7 @@ from sluice.gate.returned_rows import (
     read_returns,
 )
 from sluice.home import StreamHome
+from sluice.locations import same_for_every_name
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
@@ -220,19 +221,19 @@ class _Work:
             raise
 
     def _check_done(self) -> None:
-        """Make sure that rows which an earlier return has sent are not in the quarantine again, without its mark.
+        """Make sure that rows which an earlier return has sent are not in the quarantine again; see `check_done`."""
+        if not self.is_there:
+            return
+        here = self.table.state(None, storage=self.home.storage).identity
+        done = (found for found in read_returns(self.home) if found.state == "done")
+        self.evidence.check_done(found for found in done if self._is_from_here(found, here))
 
-        Where the newest one's are not, no other's are.
-
-        Raises:
-            RefusedError: Somebody has restored the quarantine to before that.
-        """
-        done = [found for found in read_returns(self.home) if found.state == "done" and self._is_from_here(found)]
-        if done:
-            self.evidence.check_marks(max(done, key=lambda found: found.quarantine_version or 0))
-
-    def _is_from_here(self, found: RowReturn) -> bool:
-        return found.quarantine is not None and found.quarantine.sink(self.project).location == self.table.location
+    def _is_from_here(self, found: RowReturn, here: str | None) -> bool:
+        """Whether a return's quarantine is this table; older documents tell its place alone."""
+        if found.quarantine is None or found.quarantine_identity is not None:
+            return found.quarantine_identity is not None and found.quarantine_identity == here
+        then, now = found.quarantine.sink(self.project).location or "", self.table.location or ""
+        return same_for_every_name(then) == same_for_every_name(now)
 
     def _end_backfills(self, folder: str, return_id: str) -> None:
         """Let nothing count that backfills of an interval may write yet: none is at work, but one may stand still.
@@ -345,16 +346,15 @@ class _Work:
         is_claimed = self._is_claimed(returning.return_id)
         claimed = self._frame().where(is_claimed)
         if returning.state == "begun":
-            rows = claimed.count()
+            rows, there = claimed.count(), self.table.state(None, storage=self.home.storage)
             returning = msgspec.structs.replace(
                 returning,
                 state="claimed",
                 rows=rows,
                 moved=self._moved(claimed),
                 interval_columns=self._interval_columns(),
-                quarantine_version=self.table.state(
-                    application(returning.return_id), storage=self.home.storage
-                ).version,
+                quarantine_version=there.version,
+                quarantine_identity=there.identity,
             )
             keep_return(self.home, returning)
         if returning.rows:

@@ -48,6 +48,8 @@ class RowReturn(Document, frozen=True, kw_only=True, rename={"return_id": "relea
     """How many rows went back into the sink; 0 until they are claimed, and where the sink refused them."""
     quarantine_version: int | None = None
     """The quarantine's version in which they are claimed; None until then, and in older documents."""
+    quarantine_identity: str | None = None
+    """Which table that is the version of, likewise."""
     left: int = 0
     """How many rows that were asked for stay: they still fail, or the batch that they are of is not finished."""
     moved: tuple[Moved, ...] = ()

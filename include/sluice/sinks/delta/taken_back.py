@@ -6,7 +6,7 @@ It still says that it has batches of which the rows are gone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ _MOST_COMMITS = 100
 
 class _File(msgspec.Struct, rename="camel"):
     path: str
+    data_change: bool = True
     deletion_vector: dict[str, Any] | None = None
 
     @property
@@ -105,19 +106,15 @@ def _shown(
         lines = commit_lines(log.location, later, storage=storage)
         if lines is None:
             return -1
-        changed.update(_added(lines))
-        changed.subtract(_removed(lines))
+        actions = [_read(line) for line in lines]
+        removed = [action.remove.key for action in actions if action.remove is not None]
+        added = [action.add for action in actions if action.add is not None]
+        # What is added with nothing new in it, and takes no other's place, was there: something of it is noted anew.
+        changed.update(file.key for file in added if file.data_change or removed)
+        changed.subtract(removed)
         if not any(changed.values()):
             return shown.get(later - 1, min(later - 1, version))
     return -1
-
-
-def _added(lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    return (action.add.key for action in map(_read, lines) if action.add is not None)
-
-
-def _removed(lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    return (action.remove.key for action in map(_read, lines) if action.remove is not None)
 
 
 def _read(line: bytes) -> _Action:
