@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 from xdist.remote import Producer
@@ -54,3 +56,11 @@ def _sluice_logs(caplog: pytest.LogCaptureFixture) -> None:
             logger.disabled = False
     for package in ("sluice", "sluice_airflow"):
         caplog.set_level(logging.WARNING, logger=package)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_garbage() -> Iterator[None]:
+    """Python looks for garbage the less the more tests there are; of what it finds, Spark keeps the other half."""
+    yield
+    if "pyspark" in sys.modules:
+        gc.collect()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that the product opens for a small run of a stream with a Delta table, but for one setting."""
+    """The session that the product opens for a small run of a stream with a Delta table, but for these settings."""
     from sluice.spark.session import open_session
     from tests.spark.lab import Lab
 
@@ -31,6 +31,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = tmp_path_factory.mktemp("session")
     conf = {
+        # It goes through a thousand runs, where one of a user goes through one.
+        "spark.driver.memory": "2g",
         "spark.sql.warehouse.dir": str(root / "warehouse"),
         # For a handful of rows, writing a projection's code costs more than it saves: a quarter of what these tests
         # cost. The drivers of tests/faults, tests/airflow and test_startup.py run as users have them.

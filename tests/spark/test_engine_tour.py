@@ -32,11 +32,10 @@ def today(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     signal.signal(signal.SIGTERM, handler)
     # Spark's own way back would refuse what its builder has let in.
     conf: Any = spark._jsparkSession.sessionState().conf()
-    for key in spark.conf.getAll:
-        if key in before:
-            conf.setConfString(key, before[key])
-        else:
-            conf.unsetConf(key)
+    for key in spark.conf.getAll.keys() - before.keys():
+        conf.unsetConf(key)
+    for key, value in before.items():
+        conf.setConfString(key, value)
     forget_tables(spark)
 
 

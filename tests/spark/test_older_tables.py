@@ -17,6 +17,7 @@ from sluice import Stream, sinks
 from sluice.errors import RefusedError
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.spark.left_behind import forget_tables
+from tests.builders import clean_log
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, uncommit
 from tests.spark.power_cuts import Cut, killed, let_leases_run_out
@@ -206,6 +207,25 @@ def test_a_batch_that_was_taken_back_before_it_was_noted(lab: Lab, killed_at: st
     arrive(lab, 6)
     lab.run(declared)
     assert (warned(lab, declared), numbers(lab)) == ([], [0, 1, 2, 3, 4, 5, 6])
+
+
+def test_a_batch_that_the_log_tells_no_more_of(lab: Lab) -> None:
+    """Its commit, and that of the `RESTORE` behind it, are cleaned up: it is passed over, and the plan says so."""
+    declared = begin(lab)
+    lab.run(declared)
+    arrive(lab, 5)
+    killed(lab, declared, Cut("commit out", moment="after"))
+    let_leases_run_out(lab.root / "home")
+    table = DeltaTable(str(lab.root / "out"))
+    table.update_incremental()
+    table.restore(table.version() - 1)
+    clean_log(lab.root / "out")
+    forget_tables(lab.spark)
+    (warning,) = (found for found in lab.plan(declared).warnings if found.code == "SINK_RESTORED")
+    read_remedy(warning, "SINK_RESTORED", "by a backfill")
+    assert lab.run(declared).status == "succeeded"
+    assert warned(lab, declared) == []
+    assert numbers(lab) == [0, 1, 2, 3, 4]
 
 
 def taken_forward(lab: Lab, declared: Stream, table: str = "out") -> None:

@@ -107,9 +107,26 @@ def _taken_back(
     if newest is not None and (written is None or newest > written.batch_id):
         outcome = table.outcome(query_id, newest, storage=storage)
         version = outcome.version if outcome is not None and outcome.version is not None else version
+    if version is None and newest is not None and written is None:
+        return _not_told(table.location or table.kind, newest) if state.version is not None else None
     if version is None or state.version is None or state.version <= version:
         return None
     return table.taken_back_since(version, is_pending=written is None, storage=storage)
+
+
+def _not_told(place: str, batch_id: int) -> Problem:
+    """What is to be said of a pending batch that a table has had since before all that is left of its log."""
+    return Problem(
+        code="SINK_RESTORED",
+        file=place,
+        cause=f"the table says that it has batch {batch_id}, and its log does not tell any more in which version: the"
+        " commits of then are gone",
+        consequence="the batch is passed over as done; whether somebody has taken its rows back by a `RESTORE` since,"
+        " nobody can tell",
+        remedy="look whether the table has rows of the batch (`sluice inspect` tells what it reads); if not,"
+        " recompute its intervals by a backfill",
+        is_blocking=False,
+    )
 
 
 def older_quarantine(stream: Stream, record: Generation, committed: int | None, *, storage: Storage) -> Problem | None:
