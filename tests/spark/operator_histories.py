@@ -230,7 +230,7 @@ def run_or_die(bench: Bench, chance: random.Random, *, is_killed: bool) -> None:
 
 def bench_root(bench: Bench) -> Path:
     """The folder of a bench."""
-    return Path(bench._surroundings.folder)
+    return Path(bench._shared.folder)
 
 
 def examples(root: Path) -> Project:

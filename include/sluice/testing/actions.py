@@ -17,6 +17,7 @@ from sluice.sources.bench import Feed
 from sluice.sources.contract import Source
 from sluice.spark.state_rows import find_operator, read_state
 from sluice.stream import Stream
+from sluice.testing.bench_folder import BenchFolder
 from sluice.testing.clock import duration, moment
 from sluice.testing.crash import Moment, check_moment
 from sluice.testing.difference import Rows, difference
@@ -25,7 +26,6 @@ from sluice.testing.opened import OpenedStream
 from sluice.testing.project import bench_project
 from sluice.testing.rows import as_dicts, given_rows, rows_of
 from sluice.testing.state_stores import STATE_STORES
-from sluice.testing.surroundings import Surroundings
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Bench:
     """
 
     def __init__(self, folder: Path, project: Project | str | None = None) -> None:
-        self._surroundings = Surroundings(folder.absolute(), project)
+        self._shared = BenchFolder(folder.absolute(), project)
         self._stream: OpenedStream | None = None
         self._seen: dict[str, list[Mapping[str, Any]]] = {}
         self._is_cut = False
@@ -62,7 +62,7 @@ class Bench:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._surroundings.close()
+        self._shared.close()
 
     def open(
         self,
@@ -93,16 +93,14 @@ class Bench:
         """
         bench = self if self._stream is None else self._beside()
         declared = self._declared(stream, sources, sink, {**_store_conf(state_store), **(conf or {})})
-        project, places = bench_project(
-            self._surroundings.user_project, self._surroundings.folder, self._surroundings.watch
-        )
-        opened = OpenedStream(places.stream(declared, sink), project, self._surroundings.clock)
+        project, places = bench_project(self._shared.user_project, self._shared.folder, self._shared.watch)
+        opened = OpenedStream(places.stream(declared, sink), project, self._shared.clock)
         if now is not None:
-            self._surroundings.clock.begin(moment(now, "bench.open(now=...)"))
-        self._surroundings.opened.append(opened)
+            self._shared.clock.begin(moment(now, "bench.open(now=...)"))
+        self._shared.opened.append(opened)
         bench._stream = opened  # noqa: SLF001 - of its own class
         store = "" if state_store is None else f", with its state in {state_store}"
-        self._note(f"open `{declared.name}` at {iso_time(self._surroundings.clock.now)}{store}")
+        self._note(f"open `{declared.name}` at {iso_time(self._shared.clock.now)}{store}")
         return bench
 
     @property
@@ -118,7 +116,7 @@ class Bench:
     @property
     def now(self) -> datetime:
         """The time of the bench, in UTC."""
-        return self._surroundings.clock.now
+        return self._shared.clock.now
 
     def add(self, source: str, rows: object, *, schema: str | None = None, folder: str = "") -> None:
         """Give a source rows: one file, or one version of a table, that arrives now.
@@ -137,9 +135,9 @@ class Bench:
         if found is None:
             names = ", ".join(self._opened.stream.sources)
             raise DeclarationError(f"there is no source `{source}`", where="bench.add()", remedy=f"there are: {names}")
-        self._surroundings.inputs += 1
+        self._shared.inputs += 1
         place = f"bench.add({source!r})"
-        how = Feed(self._surroundings.inputs, folder, self._surroundings.clock(), place)
+        how = Feed(self._shared.inputs, folder, self._shared.clock(), place)
         given = Input(rows, schema, how)
         told = write_input(found, given, lambda: self._opened.session)
         self._note(f"add to `{source}`: {told}")
@@ -160,7 +158,7 @@ class Bench:
                 where="bench.advance()",
                 remedy='write bench.advance("10 minutes"), or bench.advance(to="2026-01-01T10:00:00Z")',
             )
-        clock = self._surroundings.clock
+        clock = self._shared.clock
         if to is not None:
             clock.set(moment(to, "bench.advance(to=...)"))
         elif by is not None:
@@ -264,7 +262,7 @@ class Bench:
             self._fail("the run was to fail, and did not", _told(record))
         self._is_cut = True
         told = f"{type(error).__name__}: {error}"
-        self._surroundings.history[-1] += f"\n     {told}"
+        self._shared.history[-1] += f"\n     {told}"
         if not isinstance(error, kind) or match not in str(error):
             self._fail(f"the run failed with another error: {told}", because=error)
         return error
@@ -360,8 +358,8 @@ class Bench:
         return self._stream
 
     def _beside(self) -> Bench:
-        bench = Bench(self._surroundings.folder)
-        bench._surroundings = self._surroundings
+        bench = Bench(self._shared.folder)
+        bench._shared = self._shared
         return bench
 
     def _declared(
@@ -370,7 +368,7 @@ class Bench:
         """The stream as it is declared, with what the test says otherwise."""
         found = stream
         if isinstance(found, str):
-            found = (self._surroundings.user_project or find_project()).stream(found)
+            found = (self._shared.user_project or find_project()).stream(found)
         unknown = next((name for name in sources or {} if name not in found.sources), None)
         if unknown is not None:
             raise DeclarationError(
@@ -392,7 +390,7 @@ class Bench:
         with self._telling():
             record = opened.run(bound, **how)
         self._is_cut = False
-        self._surroundings.history[-1] += f"\n{_told(record)}"
+        self._shared.history[-1] += f"\n{_told(record)}"
         return record
 
     def _check(self, what: str, sink: Sink, expected: object, *, only_new: bool) -> None:
@@ -426,16 +424,16 @@ class Bench:
         try:
             yield
         except SluiceError as exc:
-            exc.add_note(self._surroundings.told())
+            exc.add_note(self._shared.told())
             raise
 
     def _note(self, text: str) -> None:
-        self._surroundings.history.append(text)
+        self._shared.history.append(text)
 
     def _fail(self, message: str, *more: str, because: BaseException | None = None) -> NoReturn:
         __tracebackhide__ = True
         name = f"`{self._opened.stream.name}`"
-        raise AssertionError("\n".join([f"{name}: {message}", *more, self._surroundings.told()])) from because
+        raise AssertionError("\n".join([f"{name}: {message}", *more, self._shared.told()])) from because
 
 
 def _until(given: str | datetime | None) -> datetime | None:

@@ -35,7 +35,7 @@ def test_bad_calls(tmp_path: Path, message: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         WRONG[message](bench)
     assert message in str(caught.value)
-    assert len(bench._surroundings.history) == 1
+    assert len(bench._shared.history) == 1
 
 
 def test_nothing_is_open(tmp_path: Path) -> None:

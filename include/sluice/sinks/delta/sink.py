@@ -279,7 +279,6 @@ def delta(
         DeclarationError: An option is unknown or its value is not what it must be.
     """
     place = declared_place("sinks.delta", path, table)
-    where, name = path_or_name(path, table, place)
     known = spark_options(
         options,
         _OPTIONS,
@@ -287,6 +286,7 @@ def delta(
         ours=("table", "partition_by", "merge_on", "changes", "schema_evolution"),
         words=SINK_WORDS,
     )
+    where, name = path_or_name(path, table, place)
     evolution = check_word(schema_evolution, place)
     partitions = column_names(partition_by, "partition_by", place)
     if changes is not None:

@@ -73,6 +73,7 @@ def delta(
         DeclarationError: An option is unknown or its value is not what it must be.
     """
     place = declared_place("sources.delta", path, table)
+    known = spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN, words=SOURCE_WORDS)
     where, name = path_or_name(path, table, place)
     check_limit(max_files_per_batch, "max_files_per_batch", place)
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
@@ -97,5 +98,5 @@ def delta(
         max_offsets_per_batch=max_offsets_per_batch,
         skip_change_commits=skip_change_commits,
         ignore_deletes=ignore_deletes,
-        options=spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN, words=SOURCE_WORDS),
+        options=known,
     )

@@ -13,7 +13,7 @@ from sluice.testing.opened import OpenedStream
 
 
 @dataclass
-class Surroundings:
+class BenchFolder:
     """The folder of a bench, and everything that happened there."""
 
     folder: Path
