@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sluice.checkpoint.log import LogFolder, list_log
+from sluice.checkpoint.places import commits_folder, offsets_folder, source_log
 from sluice.locations import join
 from sluice.storage import Storage
 
@@ -25,12 +26,12 @@ def purge_logs(location: str, logs: Iterable[str], keep: int, *, storage: Storag
     Raises:
         StorageError: A log can't be listed, or a file of it not be deleted; the older ones may be gone.
     """
-    for name in ("offsets", "commits"):
-        log = list_log(join(location, name), storage=storage)
+    for folder in (offsets_folder, commits_folder):
+        log = list_log(folder(location), storage=storage)
         if log is not None and log.latest is not None:
             _delete_before(log, log.latest - keep, storage)
     for name in logs:
-        log = list_log(join(location, "sources", name), storage=storage)
+        log = list_log(source_log(location, name), storage=storage)
         if log is not None and log.latest is not None:
             # The newest one that has all that is before the batches to be kept.
             newest = max((one for one in log.compact_ids if one <= log.latest - keep), default=0)

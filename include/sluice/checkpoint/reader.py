@@ -14,6 +14,16 @@ import msgspec
 
 from sluice.checkpoint.log import MOST_BYTES, LogFolder, list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, read_commit_file, read_offset_file
+from sluice.checkpoint.places import (
+    commit_file,
+    commits_folder,
+    metadata_file,
+    offset_file,
+    offsets_folder,
+    source_log,
+    sources_folder,
+    state_folder,
+)
 from sluice.checkpoint.source_log import (
     SourceLog,
     log_file_name,
@@ -106,8 +116,8 @@ def read_checkpoint(
         StorageError: A folder or file can't be read.
     """
     problems: list[Problem] = []
-    offsets = list_log(join(location, "offsets"), storage=storage)
-    commits = list_log(join(location, "commits"), storage=storage)
+    offsets = list_log(offsets_folder(location), storage=storage)
+    commits = list_log(commits_folder(location), storage=storage)
     planned_ids = offsets.ids if offsets else ()
     committed_ids = commits.ids if commits else ()
     needs_id = bool(planned_ids or committed_ids)
@@ -123,7 +133,7 @@ def read_checkpoint(
     damaged = {problem.file.rpartition("/")[0] for problem in problems}
     problems += _check_logged_offsets(location, planned, source_logs, log_keys, damaged, storage=storage)
     state = read_state_layout(
-        join(location, "state"),
+        state_folder(location),
         None if not committed_ids else committed_ids[-1] + 1,
         storage=storage,
         has_metadata=planned is None or _SINCE_SPARK_4_0 in planned.conf,
@@ -150,7 +160,7 @@ def restored_id(query_id: str | None) -> str:
 def _read_query_id(
     location: str, problems: list[Problem], storage: Storage, *, is_needed: bool, known_id: str | None
 ) -> str | None:
-    file = join(location, "metadata")
+    file = metadata_file(location)
     content = storage.read(file, max_bytes=_METADATA_MAX_BYTES)
     if content is None:
         if is_needed:
@@ -219,7 +229,7 @@ def _check_order(location: str, planned: tuple[int, ...], committed: tuple[int, 
         return [
             Problem(
                 code="COMMIT_WITHOUT_OFFSETS",
-                file=join(location, "offsets", str(newest_committed)),
+                file=offset_file(location, newest_committed),
                 cause=f"batch {newest_committed} is committed, but its offsets are gone",
                 consequence="Spark runs an older batch again, then fails with CONCURRENT_STREAM_LOG_UPDATE",
                 remedy=f"restore offsets/{newest_committed} from a backup, or declare a new stream with a sink of its"
@@ -231,7 +241,7 @@ def _check_order(location: str, planned: tuple[int, ...], committed: tuple[int, 
         return [
             Problem(
                 code="COMMITS_MISSING",
-                file=join(location, "commits", str(newest_planned - 1)),
+                file=commit_file(location, newest_planned - 1),
                 cause=f"batch {newest_planned} is planned, but batches {lost} are not committed",
                 consequence=f"Spark runs batch {newest_planned} only; the rows of batches {lost} may be lost",
                 remedy="restore the commits from a backup if the sink has those batches, or declare a new"
@@ -257,10 +267,10 @@ def _check_sidecars(log: LogFolder) -> list[Problem]:
 
 
 def _read_source_logs(location: str, problems: list[Problem], storage: Storage) -> dict[str, SourceLog]:
-    root = storage.list_folder(join(location, "sources"))
+    root = storage.list_folder(sources_folder(location))
     logs: dict[str, SourceLog] = {}
     for name in sorted(root.folders) if root else []:
-        folder = list_log(join(location, "sources", name), storage=storage)
+        folder = list_log(source_log(location, name), storage=storage)
         if folder is None:
             continue
         content = _only_file(folder, storage)
@@ -305,7 +315,7 @@ def _check_logged_offsets(
     for line, offset in (planned.offsets if planned else {}).items():
         log_offset = logged_offset(offset)
         key = line if log_keys is None else log_keys.get(line, line)
-        folder = join(location, "sources", key)
+        folder = source_log(location, key)
         if log_offset is None or log_offset < 0 or folder in damaged:
             continue
         # A source that is used twice has two lines and one log: without `log_keys`, a line may have no log.

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from sluice.checkpoint.log import read_log_file
+from sluice.checkpoint.places import state_folder
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.storage import Storage
@@ -61,7 +62,7 @@ class _OperatorMetadata(msgspec.Struct, rename="camel"):
 
 def has_state(checkpoint: str, *, storage: Storage) -> bool:
     """Whether a query has kept state in a checkpoint."""
-    state = storage.list_folder(join(checkpoint, "state"))
+    state = storage.list_folder(state_folder(checkpoint))
     return state is not None and bool(state.folders)
 
 
@@ -73,7 +74,7 @@ def clear_state_of(batch_id: int, checkpoint: str, *, storage: Storage) -> None:
     Raises:
         StorageError: One can't be deleted.
     """
-    state = join(checkpoint, "state")
+    state = state_folder(checkpoint)
     for operator in _numbered_folders(state, storage):
         for partition in _numbered_folders(operator, storage):
             _clear_versions(partition, batch_id, storage)
@@ -156,7 +157,7 @@ def lacks_state_of(batch_id: int, checkpoint: str, *, storage: Storage) -> bool:
     Raises:
         StorageError: A folder can't be listed.
     """
-    found = read_state_layout(join(checkpoint, "state"), None, storage=storage).operators
+    found = read_state_layout(state_folder(checkpoint), None, storage=storage).operators
     return any(operator.latest_version is None or operator.latest_version <= batch_id for operator in found)
 
 

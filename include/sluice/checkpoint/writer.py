@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sluice.checkpoint.offsets import OffsetFile, encode_offset_file
+from sluice.checkpoint.places import metadata_file, offset_file, offsets_folder, source_log
 from sluice.checkpoint.source_log import LogEntry, SourceLog, encode_source_log, encode_start
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
@@ -27,7 +28,7 @@ def write_metadata(location: str, query_id: str, *, storage: Storage) -> None:
         RefusedError: It has got another one meanwhile: somebody else writes this checkpoint.
         StorageError: It could not be written.
     """
-    _put(join(location, "metadata"), f'{{"id":"{query_id}"}}'.encode(), storage)
+    _put(metadata_file(location), f'{{"id":"{query_id}"}}'.encode(), storage)
 
 
 def write_planned_batch(
@@ -55,11 +56,11 @@ def write_planned_batch(
     """
     for key, (log_id, added) in entries.items():
         name, content = encode_source_log(logs.get(key, SourceLog()), log_id, added)
-        _put(join(location, "sources", key, name), content, storage)
+        _put(join(source_log(location, key), name), content, storage)
     for key, start in starts.items():
         name, content = encode_start(start)
-        _put(join(location, "sources", key, name), content, storage)
-    _put(join(location, "offsets", str(planned.batch_id)), encode_offset_file(planned), storage)
+        _put(join(source_log(location, key), name), content, storage)
+    _put(offset_file(location, planned.batch_id), encode_offset_file(planned), storage)
 
 
 def rewrite_planned_batch(location: str, planned: OffsetFile, *, storage: Storage) -> None:
@@ -68,7 +69,7 @@ def rewrite_planned_batch(location: str, planned: OffsetFile, *, storage: Storag
     Raises:
         StorageError: It could not be written.
     """
-    offsets = join(location, "offsets")
+    offsets = offsets_folder(location)
     # Of one that Spark has planned, the checksum would not fit any more.
     storage.delete(join(offsets, f".{planned.batch_id}.crc"))
     storage.replace(join(offsets, str(planned.batch_id)), encode_offset_file(planned))
@@ -80,7 +81,7 @@ def clear_unfinished(location: str, *, storage: Storage) -> None:
     Raises:
         StorageError: It can't be deleted.
     """
-    offsets = join(location, "offsets")
+    offsets = offsets_folder(location)
     listed = storage.list_folder(offsets)
     for name in filter(_UNFINISHED.fullmatch, listed.files if listed is not None else ()):
         storage.delete(join(offsets, name))

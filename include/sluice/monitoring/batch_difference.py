@@ -10,9 +10,9 @@ import msgspec
 from sluice.amounts import known_sum
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, decoded_offset, read_commit_file, read_offset_file
+from sluice.checkpoint.places import commit_file, commits_folder, offset_file
 from sluice.errors import DeclarationError
 from sluice.home import Generation, StreamHome
-from sluice.locations import join
 from sluice.monitoring.batch_records import recorded_batches
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.times import iso_millis
@@ -36,7 +36,7 @@ def batch_difference(stream: str, home: StreamHome, first: int, last: int) -> di
     """
     number = home.current_generation()
     place, known = home.checkpoint_location(number), home.generation(number)
-    commits = list_log(join(place, "commits"), storage=home.storage)
+    commits = list_log(commits_folder(place), storage=home.storage)
     newest = -1 if commits is None or commits.latest is None else commits.latest
     if not first < last <= newest:
         raise DeclarationError(
@@ -70,14 +70,14 @@ def _planned(place: str, batch_id: int, home: StreamHome) -> OffsetFile | None:
     """What the offset log says of a batch; None where Spark has deleted it, and before the first."""
     if batch_id < 0:
         return None
-    return read_offset_file(join(place, "offsets", str(batch_id)), batch_id, storage=home.storage)
+    return read_offset_file(offset_file(place, batch_id), batch_id, storage=home.storage)
 
 
 def _watermark(place: str, batch_id: int, home: StreamHome) -> str | None:
     """The watermark that a batch has left."""
     if batch_id < 0:
         return None
-    committed = read_commit_file(join(place, "commits", str(batch_id)), batch_id, storage=home.storage)
+    committed = read_commit_file(commit_file(place, batch_id), batch_id, storage=home.storage)
     return None if committed is None or not committed.next_watermark_ms else iso_millis(committed.next_watermark_ms)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.checkpoint.offsets import read_offset_file
+from sluice.checkpoint.places import offset_file
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome
-from sluice.locations import join
 from sluice.monitoring.batch_records import recorded_batches
 from sluice.planning.begun_stream import as_begun
 from sluice.project import Project
@@ -38,7 +38,7 @@ def explained_batch(stream: str, home: StreamHome, batch_id: int) -> dict[str, A
             f"no record has batch {batch_id}", where=f"sluice explain {stream}", remedy=f"name another one: {known}"
         )
     run, batch = records[batch_id]
-    place = join(home.checkpoint_location(number), "offsets", str(batch_id))
+    place = offset_file(home.checkpoint_location(number), batch_id)
     planned = read_offset_file(place, batch_id, storage=home.storage)
     ran_with = planned.watermark_ms if planned is not None else 0
     return {

@@ -13,11 +13,12 @@ import msgspec
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import read_commit_file, read_offset_file
+from sluice.checkpoint.places import commits_folder, metadata_file, offset_file
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import StorageError
 from sluice.home import StreamHome
-from sluice.locations import is_local, join
+from sluice.locations import is_local
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms, usable
 from sluice.sinks.contract import OutputMode
 from sluice.storage import Storage
@@ -73,21 +74,21 @@ def read_progress(home: StreamHome, output_mode: OutputMode = "append") -> Progr
     checkpoint = home.checkpoint_location(number)
     # A commit may vanish between the listing and the reading, when somebody starts over: then look again.
     for _ in range(_ATTEMPTS):
-        commits = list_log(join(checkpoint, "commits"), storage=home.storage)
+        commits = list_log(commits_folder(checkpoint), storage=home.storage)
         if commits is None or not commits.ids:
             return Progress(number)
         batch_id = commits.ids[-1]
         committed = read_commit_file(commits.file(batch_id), batch_id, storage=home.storage)
         if committed is not None:
             query_id = _read_query_id(checkpoint, home.storage)
-            planned = read_offset_file(join(checkpoint, "offsets", str(batch_id)), batch_id, storage=home.storage)
+            planned = read_offset_file(offset_file(checkpoint, batch_id), batch_id, storage=home.storage)
             state = CheckpointState(checkpoint, query_id, planned=planned, committed=committed)
             known = _measured(home, number, state)
             watermark_ms = committed.next_watermark_ms if known is None else next_watermark_ms(state, known)
             due_from_ms = _due_from_ms(state, known, output_mode, home.storage)
             return Progress(number, query_id, batch_id, watermark_ms or None, due_from_ms)
     raise StorageError(
-        "commits are listed, but can't be read", where=join(checkpoint, "commits"), remedy="check its permissions"
+        "commits are listed, but can't be read", where=commits_folder(checkpoint), remedy="check its permissions"
     )
 
 
@@ -124,7 +125,7 @@ class ProgressReader:
     def _folder_times(self) -> tuple[int | None, ...] | None:
         """When the folders changed last; None where folders have no time."""
         number = 1 if self._progress is None else self._progress.generation
-        commits = join(self._home.checkpoint_location(number), "commits")
+        commits = commits_folder(self._home.checkpoint_location(number))
         if not is_local(self._home.location) or not is_local(commits):
             return None
         watched = (self._home.current_file(), self._home.watermarks_file(number), commits)
@@ -151,7 +152,7 @@ def _due_from_ms(
 
 
 def _read_query_id(checkpoint: str, storage: Storage) -> str | None:
-    content = storage.read(join(checkpoint, "metadata"), max_bytes=_METADATA_MAX_BYTES)
+    content = storage.read(metadata_file(checkpoint), max_bytes=_METADATA_MAX_BYTES)
     try:
         return None if content is None else decode_as(content, _Metadata).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

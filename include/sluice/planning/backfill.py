@@ -17,11 +17,12 @@ import msgspec
 
 from sluice.amounts import count_in, describe_count, in_document
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
+from sluice.checkpoint.places import offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
 from sluice.interval import Interval
-from sluice.locations import join, same_for_every_name
+from sluice.locations import same_for_every_name
 from sluice.plan import Judging, Stage
 from sluice.plan_document import DownstreamDocument, IntervalDocument, PlanDocument, ProblemDocument, SliceDocument
 from sluice.planning.backfill_inputs import BackfillInputs
@@ -313,7 +314,7 @@ def _survey_slices(sight: Sight, home: StreamHome) -> Sight:
     newest = max((found for found in (committed, in_sink) if found is not None), default=None)
     if newest is None:
         return sight
-    location = join(seen.checkpoint.location, "offsets", str(newest))
+    location = offset_file(seen.checkpoint.location, newest)
     batch = read_offset_file(location, newest, storage=home.storage)
     if batch is None:
         return replace(sight, refusal=_offsets_gone(location, newest))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sluice.amounts import count_of, describe_count, total
+from sluice.checkpoint.places import offset_file
 from sluice.errors import Problem
-from sluice.locations import join
 from sluice.planning.survey import Survey
 from sluice.sources.contract import Available
 from sluice.trigger import SHORTEST_REAL_TIME_MS, LiveTrigger, duration
@@ -58,7 +58,7 @@ def other_engine(seen: Survey, trigger: LiveTrigger | None) -> Problem | None:
     checkpoint, is_continuous = seen.checkpoint, trigger is not None and trigger.kind == "continuous"
     if checkpoint.planned is None or checkpoint.planned.is_epoch == is_continuous:
         return None
-    file = join(checkpoint.location, "offsets", str(checkpoint.planned_id))
+    file = offset_file(checkpoint.location, checkpoint.planned.batch_id)
     anew = "declare a new stream, with a sink of its own"
     if is_continuous:
         return Problem(

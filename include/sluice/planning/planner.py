@@ -8,9 +8,9 @@ from datetime import datetime
 from itertools import zip_longest
 
 from sluice.amounts import describe_count, total
+from sluice.checkpoint.places import metadata_file, offset_file, offsets_folder
 from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError, UnansweredError
-from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.batch_clock import batch_clock_ms
 from sluice.planning.edited_sources import exchanged_sources, filtered_otherwise, read_by_another
@@ -128,7 +128,7 @@ def find_refusal(seen: Survey) -> Problem | None:
     if record is not None and checkpoint.query_id not in (None, record.query_id):
         return Problem(
             code="QUERY_ID_CHANGED",
-            file=join(checkpoint.location, "metadata"),
+            file=metadata_file(checkpoint.location),
             cause=f"the checkpoint bears query id {checkpoint.query_id}, this generation began with {record.query_id}",
             consequence="the sink would take every batch as new, and rows would be doubled",
             remedy="put the stream's own checkpoint back; if only this file was changed,"
@@ -138,7 +138,7 @@ def find_refusal(seen: Survey) -> Problem | None:
     if lines is None:
         return Problem(
             code="SOURCE_ORDER_UNKNOWN",
-            file=join(checkpoint.location, "offsets", str(checkpoint.planned_id)),
+            file=offset_file(checkpoint.location, checkpoint.planned_id or 0),
             cause="the checkpoint was not made by Sluice and has several sources, whose order only the query can tell",
             consequence="offsets could be taken for those of another source",
             remedy="run the stream once without a plan: `sluice run` reads the order from the query",
@@ -160,7 +160,7 @@ def _check_lines(seen: Survey) -> Problem | None:
     if planned is not None and len(planned.offsets) != len(lines):
         return Problem(
             code="SOURCES_CHANGED",
-            file=join(seen.checkpoint.location, "offsets", str(planned.batch_id)),
+            file=offset_file(seen.checkpoint.location, planned.batch_id),
             cause=f"the checkpoint has offsets of {len(planned.offsets)} sources, the query has {len(lines)}",
             consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
             remedy="put the sources back, or declare a new stream with a sink of its own",
@@ -179,7 +179,7 @@ def _check_lines(seen: Survey) -> Problem | None:
     if missing:
         return Problem(
             code="SOURCES_CHANGED",
-            file=join(seen.checkpoint.location, "offsets"),
+            file=offsets_folder(seen.checkpoint.location),
             cause=f"the checkpoint reads a source `{missing[0]}`, which is not declared any more",
             consequence="its offsets would be taken for those of another source",
             remedy="put the source back under its name, or declare a new stream with a sink of its own",
@@ -451,7 +451,7 @@ def _pinned_settings(seen: Survey) -> Iterator[Problem]:
         if pinned is not None and pinned != wanted:
             yield Problem(
                 code="SETTING_PINNED",
-                file=join(seen.checkpoint.location, "offsets", str(planned.batch_id)),
+                file=offset_file(seen.checkpoint.location, planned.batch_id),
                 cause=f"`{key}` is {wanted} in `Stream(conf=...)`, and the checkpoint began with {pinned}",
                 consequence="Spark goes on with what the checkpoint began with",
                 remedy="leave it out; or declare a new stream with a sink of its own",

@@ -15,9 +15,9 @@ import msgspec
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import read_offset_file
+from sluice.checkpoint.places import offsets_folder
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
-from sluice.locations import join
 from sluice.planning.survey import Survey, positions
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.times import epoch_micros, parse_time
@@ -39,7 +39,7 @@ def read_before(seen: Survey, home: StreamHome, source: str, moment: datetime) -
 
 
 def _logged(seen: Survey, home: StreamHome, source: str, moment: datetime) -> str | None:
-    log, before_ms = list_log(join(seen.checkpoint.location, "offsets"), storage=home.storage), _ms(moment)
+    log, before_ms = list_log(offsets_folder(seen.checkpoint.location), storage=home.storage), _ms(moment)
     if log is None:
         return None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
+from sluice.checkpoint.places import commit_file, offsets_folder
 from sluice.gate.audit_record import QUALITY_METRICS
 from sluice.gate.state import read_audit, read_gate
 from sluice.gate.unjudged_runs import earlier_batches
@@ -66,7 +67,7 @@ def _own(run: RunRecord, seen: Survey, home: StreamHome, written: tuple[range, .
         written: Ids of batches that are its own, whatever clock they bear.
     """
     clocks = {batch.batch_id: batch.timestamp for batch in run.plan.batches if batch.kind == "data"}
-    location = join(seen.checkpoint.location, "offsets")
+    location = offsets_folder(seen.checkpoint.location)
     offsets = list_log(location, storage=home.storage)
     own: dict[int, BatchKind] = {}
     before: OffsetFile | None = None
@@ -86,7 +87,7 @@ def _own(run: RunRecord, seen: Survey, home: StreamHome, written: tuple[range, .
 def _recovered(batch_id: int, kind: str, run: RunRecord, seen: Survey, home: StreamHome) -> BatchRecord:
     """What the commit log and the sink know of a batch; its measures died with the driver."""
     checkpoint = home.checkpoint_location(run.generation)
-    committed = read_commit_file(join(checkpoint, "commits", str(batch_id)), batch_id, storage=home.storage)
+    committed = read_commit_file(commit_file(checkpoint, batch_id), batch_id, storage=home.storage)
     outcome = seen.stream.sink.outcome(run.query_id or "", batch_id, storage=home.storage)
     audit = read_audit(home, run.generation, batch_id)
     return BatchRecord(

@@ -11,13 +11,13 @@ from typing import Any
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
+from sluice.checkpoint.places import offsets_folder
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
-from sluice.locations import join
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.missing_checkpoint import writers_before
@@ -180,7 +180,7 @@ def _by_source(seen: Survey, planned: OffsetFile | None) -> dict[str, str | None
 
 def _earlier(seen: Survey, source: str, storage: Storage) -> Iterator[str]:
     """Where the batches before the newest planned one end; what can't be read tells nothing, nor does Spark read it."""
-    log = list_log(join(seen.checkpoint.location, "offsets"), storage=storage)
+    log = list_log(offsets_folder(seen.checkpoint.location), storage=storage)
     if log is None:
         return
     for batch_id in log.ids[:-1]:

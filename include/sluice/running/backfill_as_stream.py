@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sluice.checkpoint.offsets import OffsetFile, read_commit_file
+from sluice.checkpoint.places import commit_file
 from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import BatchFailedError
 from sluice.interval import Interval
@@ -78,7 +79,7 @@ def run_bounded_stream(
         write_planned_batch(checkpoint, batch, logged, {}, starts, storage=storage)
         started = _run_one(query, checkpoint, join(folder, "rows"), interval)
         _check_read(query, started, [entry.path for _, taken in logged.values() for entry in taken])
-        if read_commit_file(join(checkpoint, "commits", str(batch.batch_id)), batch.batch_id, storage=storage) is None:
+        if read_commit_file(commit_file(checkpoint, batch.batch_id), batch.batch_id, storage=storage) is None:
             raise BatchFailedError(
                 f"batch {batch.batch_id} of the backfill ended without a commit", where=checkpoint, remedy="try again"
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, decoded_offset, read_commit_file, read_offset_file
+from sluice.checkpoint.places import commit_file, offset_file, offsets_folder
 from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.home import SourceLine, lines_by_log
 from sluice.locations import join
@@ -31,7 +32,7 @@ class BatchLogs:
         Raises:
             RefusedError: It is not: somebody else writes this checkpoint.
         """
-        location = join(self.location, "offsets")
+        location = offsets_folder(self.location)
         offsets = list_log(location, storage=self.storage)
         planned = None
         if offsets is not None and offsets.latest == batch.batch_id:
@@ -57,13 +58,13 @@ class BatchLogs:
 
     def committed(self, batch_id: int) -> CommitFile | None:
         """What the commit log says of a batch; None where it is not committed."""
-        return read_commit_file(join(self.location, "commits", str(batch_id)), batch_id, storage=self.storage)
+        return read_commit_file(commit_file(self.location, batch_id), batch_id, storage=self.storage)
 
     def offsets(self, batch_id: int) -> list[str | None]:
         """Where a batch ends by the offset log, by its lines; empty for one that is not there."""
         if batch_id < 0:
             return []
-        planned = read_offset_file(join(self.location, "offsets", str(batch_id)), batch_id, storage=self.storage)
+        planned = read_offset_file(offset_file(self.location, batch_id), batch_id, storage=self.storage)
         return [] if planned is None else list(planned.offsets.values())
 
     def difference(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> BatchFailedError | None:

@@ -8,11 +8,11 @@ from itertools import groupby
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import logged_offset, read_offset_file
+from sluice.checkpoint.places import offset_file, source_log
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries, read_source_log
 from sluice.errors import BatchFailedError, Problem
 from sluice.home import Generation, StreamHome, lines_by_log
 from sluice.local_disk import FileStat
-from sluice.locations import join
 from sluice.planning.survey import own_logs
 from sluice.running.planned_files import told
 from sluice.sources.contract import LoggingSource, OwnLog, Position, VersionedSource
@@ -48,7 +48,7 @@ class LoggedFiles:
             first, last = _log_id(starts, index), _log_id(ends, index)
             if not isinstance(source, LoggingSource) or last is None:
                 continue
-            folder = list_log(join(self._checkpoint, "sources", line.log), storage=self.home.storage)
+            folder = list_log(source_log(self._checkpoint, line.log), storage=self.home.storage)
             if folder is not None:
                 entries = read_entries(folder, -1 if first is None else first, last, storage=self.home.storage)
                 yield Taken(source, line.log, entries)
@@ -79,7 +79,7 @@ class LoggedFiles:
         """
         found: dict[str, str] = {}
         for taken in self.taken(batch_id):
-            folder = list_log(join(self._checkpoint, "sources", taken.log), storage=self.home.storage)
+            folder = list_log(source_log(self._checkpoint, taken.log), storage=self.home.storage)
             sizes = self._notes(taken).sizes
             if folder is not None and not all(sizes(entry.batch_id) for entry in taken.entries):
                 log = read_source_log(folder, storage=self.home.storage)
@@ -202,7 +202,7 @@ class LoggedFiles:
     def _offsets(self, batch_id: int) -> Sequence[str | None]:
         if batch_id < 0:
             return ()
-        location = join(self._checkpoint, "offsets", str(batch_id))
+        location = offset_file(self._checkpoint, batch_id)
         found = read_offset_file(location, batch_id, storage=self.home.storage)
         return () if found is None else tuple(found.offsets.values())
 

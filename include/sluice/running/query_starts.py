@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from sluice.auditing.audit import Audit
+from sluice.checkpoint.places import state_folder
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError, StorageError
-from sluice.locations import join
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.known_generation import KnownGeneration
 from sluice.runs.lease import Lease
@@ -184,7 +184,7 @@ class QueryStarts:
             return cause
         if (known := self.stream.sink.cause(f"{exc}\n{self._failure}")) is not None:
             return known
-        changed = state_changed(str(exc), join(self.logs.location, "state"), self.place)
+        changed = state_changed(str(exc), state_folder(self.logs.location), self.place)
         if changed is not None:
             return RefusedError(changed)
         where, condition = f"{self.stream.place}, {self.logs.location}", ""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sluice.checkpoint.log import list_log
+from sluice.checkpoint.places import commits_folder, offsets_folder, state_folder
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import clear_state_of, has_state
 from sluice.checkpoint.writer import rewrite_planned_batch
 from sluice.errors import BatchFailedError
-from sluice.locations import join
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.query import Query
@@ -24,7 +24,7 @@ def has_gone_on(checkpoint: CheckpointState, *, storage: Storage) -> bool:
     Raises:
         StorageError: A folder can't be listed.
     """
-    logs = (list_log(join(checkpoint.location, name), storage=storage) for name in ("offsets", "commits"))
+    logs = (list_log(folder(checkpoint.location), storage=storage) for folder in (offsets_folder, commits_folder))
     newest = tuple(None if log is None else log.latest for log in logs)
     return newest != (checkpoint.planned_id, checkpoint.committed_id)
 
@@ -40,7 +40,7 @@ def clear_state_of_try(seen: Survey, *, storage: Storage) -> None:
     check_uncommitted(checkpoint, storage=storage)
     if checkpoint.planned_id == 0 and not may_have_written(seen.stream, checkpoint, seen.sink, is_decided=False):
         # Also what it says of its columns: a first batch is computed from nothing.
-        storage.delete_folder(join(checkpoint.location, "state"))
+        storage.delete_folder(state_folder(checkpoint.location))
     else:
         clear_state_of(checkpoint.planned_id or 0, checkpoint.location, storage=storage)
 

@@ -14,6 +14,7 @@ from datetime import datetime
 import msgspec
 
 from sluice.checkpoint.log import list_log
+from sluice.checkpoint.places import commits_folder
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import clear_state_of, has_state
 from sluice.errors import BatchFailedError
@@ -111,7 +112,7 @@ def take_back_unproven(home: StreamHome, number: int, lease: Lease) -> None:
     if known is None or known.unproven is None:
         return
     checkpoint = home.checkpoint_location(number)
-    commits = list_log(join(checkpoint, "commits"), storage=home.storage)
+    commits = list_log(commits_folder(checkpoint), storage=home.storage)
     is_newest = commits is None or commits.latest is None or commits.latest <= known.unproven.batch_id
     if is_newest and _woken(lease, known.unproven.leases, home.storage):
         _take_back(known.unproven.batch_id, checkpoint, home.storage)
@@ -133,5 +134,5 @@ def _woken(lease: Lease, leases: Mapping[int, datetime], storage: Storage) -> li
 def _take_back(batch_id: int, checkpoint: str, storage: Storage) -> None:
     # In this order: Spark goes on from a batch without a commit, and not from one without its state.
     for name in (f".{batch_id}.crc", str(batch_id)):
-        storage.delete(join(checkpoint, "commits", name))
+        storage.delete(join(commits_folder(checkpoint), name))
     clear_state_of(batch_id, checkpoint, storage=storage)

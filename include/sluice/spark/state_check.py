@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.checkpoint.offsets import OffsetFile
+from sluice.checkpoint.places import state_folder
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import Operator, nested_fields, read_state_layout, read_state_schemas
 from sluice.errors import Problem, QueryRefusedError, RefusedError
-from sluice.locations import join
 from sluice.sinks.contract import OutputMode
 from sluice.spark.classic_plan import java_class, java_mode
 from sluice.spark.connect_session import is_connected
@@ -71,7 +71,7 @@ def check_state(
         return False
     if state.planned is None:
         return True
-    location = join(state.location, "state")
+    location = state_folder(state.location)
     schemas = read_state_schemas(location, storage=storage)
     fields = {name: found for name, content in schemas.items() if (found := _fields(name, content))}
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from sluice.checkpoint.places import state_folder
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import read_state_layout, read_state_schemas
 from sluice.checkpoint.writer import write_planned_batch
@@ -36,7 +37,7 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
     planned = state.planned
     if planned is None or state.is_pending or not is_connected(query.frame.sparkSession):
         return
-    location = join(state.location, "state")
+    location = state_folder(state.location)
     found = read_state_schemas(location, storage=storage)
     schemas = {name: content for name, content in found.items() if content}
     operators = {name.partition("/")[0] for name in found}
@@ -45,7 +46,7 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
         return
     folder = copy_checkpoint(state.location, "sources", "commits", "offsets", storage=storage)
     for name, content in schemas.items():
-        storage.replace(join(folder, "state", name), content)
+        storage.replace(join(state_folder(folder), name), content)
     write_planned_batch(folder, replace(planned, batch_id=planned.batch_id + 1), {}, {}, storage=storage)
     try:
         query.start_replay(folder).awaitTermination()
@@ -57,7 +58,7 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
         # It was planned, and lacks the state in the copy.
         logger.debug("the server takes the state for the query", exc_info=True)
     try:
-        goes_on = read_state_layout(join(folder, "state"), None, storage=storage).operators
+        goes_on = read_state_layout(state_folder(folder), None, storage=storage).operators
         check_variables(state.operators, goes_on, location, query.place)
     finally:
         storage.delete_folder(folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sluice.checkpoint.places import state_folder
 from sluice.checkpoint.state_store import read_state_layout
-from sluice.locations import join
 from sluice.spark.plan_tree import Node
 from sluice.spark.state_rows import open_state
 from sluice.storage import Storage
@@ -52,7 +52,7 @@ def next_timer_ms(session: SparkSession, checkpoint: str, *, storage: Storage) -
 
 def _waiting(session: SparkSession, checkpoint: str, storage: Storage) -> Iterator[DataFrame]:
     """The time-outs and timers of each operator that has any."""
-    for operator in read_state_layout(join(checkpoint, "state"), None, storage=storage).operators:
+    for operator in read_state_layout(state_folder(checkpoint), None, storage=storage).operators:
         name = operator.name or ""
         if name.startswith("transformWithState") and operator.time_mode == "ProcessingTime":
             timers = open_state(session, checkpoint, operator, {"readRegisteredTimers": "true"})

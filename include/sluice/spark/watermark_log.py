@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
+from sluice.checkpoint.places import offset_file
 from sluice.checkpoint.reader import CheckpointState
 from sluice.home import Generation, SourceLine, StreamHome
-from sluice.locations import join
 from sluice.planning.next_watermark import next_watermark_ms, pinned_policy, usable
 from sluice.sources.contract import Position
 from sluice.spark.fingerprints import read_by
@@ -172,7 +172,7 @@ class WatermarkLog:
         return None
 
     def _logged(self, state: CheckpointState, batch_id: int) -> OffsetFile | None:
-        return read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=self._home.storage)
+        return read_offset_file(offset_file(state.location, batch_id), batch_id, storage=self._home.storage)
 
 
 def came_out_otherwise(published: BatchTimes, now: Mapping[str, int] | None) -> Iterator[str]:

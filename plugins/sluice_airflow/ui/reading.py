@@ -9,9 +9,9 @@ from typing import Literal
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
+from sluice.checkpoint.places import commit_file, commits_folder, offset_file, offsets_folder
 from sluice.errors import SluiceError
 from sluice.home import Checked, Generation, StreamHome
-from sluice.locations import join
 from sluice.runs.lease import LeaseFile, is_dead, newest_lease
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import StopRequest, stop_request
@@ -90,7 +90,7 @@ def read_batches(home: StreamHome, generation: int, count: int) -> list[LoggedBa
         StorageError: The checkpoint can't be read.
     """
     location = home.checkpoint_location(generation)
-    logs = [list_log(join(location, name), storage=home.storage) for name in ("offsets", "commits")]
+    logs = [list_log(folder(location), storage=home.storage) for folder in (offsets_folder, commits_folder)]
     newest = max((log.latest for log in logs if log is not None and log.latest is not None), default=-1)
     return [_logged_batch(home, location, batch_id) for batch_id in range(newest, max(-1, newest - count), -1)]
 
@@ -98,8 +98,8 @@ def read_batches(home: StreamHome, generation: int, count: int) -> list[LoggedBa
 def _logged_batch(home: StreamHome, location: str, batch_id: int) -> LoggedBatch:
     planned, committed, error = None, None, None
     try:
-        planned = read_offset_file(join(location, "offsets", str(batch_id)), batch_id, storage=home.storage)
-        committed = read_commit_file(join(location, "commits", str(batch_id)), batch_id, storage=home.storage)
+        planned = read_offset_file(offset_file(location, batch_id), batch_id, storage=home.storage)
+        committed = read_commit_file(commit_file(location, batch_id), batch_id, storage=home.storage)
     except SluiceError as exc:
         error = str(exc)
     return LoggedBatch(batch_id, planned, committed, error)
