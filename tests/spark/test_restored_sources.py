@@ -226,6 +226,32 @@ def test_an_older_copy_of_what_was_planned_and_not_read(lab: Lab) -> None:
     assert numbers(lab) == [1, 2, 4]
 
 
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_an_older_copy_within_a_run_of_several_batches(lab: Lab, how: str) -> None:
+    """A run that ends between its first batch and its last has read what it was in between."""
+    source, copy = lab.root / "src", lab.root / "copy"
+    declared = stream(max_offsets_per_batch=1)
+    add(lab, 1)
+    lab.run(declared)
+    shutil.copytree(source, copy)
+    for number in (2, 3, 4, 5):
+        add(lab, number)
+    if how == "stopped":
+        assert lab.run(declared, stop_after=2).status == "stopped"
+    else:
+        cut_run(lab, declared, Cut("commit out", nth=3))
+    assert numbers(lab) == [1, 2, 3]
+    shutil.rmtree(source)
+    copy.rename(source)
+    forget_tables(lab.spark)
+
+    for number in (20, 30, 40, 50):
+        add(lab, number)
+    assert getattr(lab.plan(declared).problem, "code", None) == "SOURCE_TABLE_ROLLED_BACK"
+    with pytest.raises(RefusedError, match="which the checkpoint has read, is another one now"):
+        lab.run(declared)
+
+
 SPARK_DECIDES: dict[str, tuple[dict[str, Any], Limits]] = {
     "event time order": ({"with_event_time_order": True}, Limits()),
     "tracked schema": ({"schema_tracking_location": "home/numbers/generations/0001/schema"}, Limits()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sluice.errors import StorageError
@@ -31,18 +31,17 @@ def source_marks(
     """
     ranges = [item for batch in plan.batches for item in batch.sources.items()]
     sources = {name: source for name, source in seen.stream.sources.items() if isinstance(source, MarkedSource)}
-    at = _read_before(seen, sources)
-    # The run may end before it has read all of them.
-    begun = at | {name: found.start for name, found in reversed(ranges)}
-    ended = at | {name: found.end for name, found in ranges}
-    told = {
-        name: [_mark(seen, sources[name], name, offset, storage) for offset in (begun[name], end) if offset]
-        for name, end in ended.items()
+    offsets = {name: [offset] for name, offset in _read_before(seen, sources).items()}
+    # The run may end behind any of its batches, or before the first.
+    for name, found in ranges:
+        offsets.setdefault(name, []).extend((found.start, found.end))
+    marks = {
+        name: _mark(seen, sources[name], name, list(dict.fromkeys(filter(None, found))), storage)
+        for name, found in offsets.items()
         # What was told when it was planned is of what was planned: since then, something else may have come.
         if name in sources and (name not in seen.available or seen.available[name].mark is None)
     }
-    marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
-    marks |= {name: found.mark for name, found in seen.available.items() if name in ended and found.mark is not None}
+    marks |= {name: found.mark for name, found in seen.available.items() if name in offsets and found.mark is not None}
     now_noted = {name: sources[name].mark_after(before.get(name), mark, now) for name, mark in marks.items() if mark}
     return {**before, **now_noted}
 
@@ -56,9 +55,9 @@ def _read_before(seen: Survey, sources: Mapping[str, MarkedSource]) -> dict[str,
     return {name: found[name].offset for name, source in sources.items() if not isinstance(source, ExpiringSource)}
 
 
-def _mark(seen: Survey, source: MarkedSource, name: str, offset: str, storage: Storage) -> str | None:
+def _mark(seen: Survey, source: MarkedSource, name: str, offsets: Sequence[str], storage: Storage) -> str | None:
     try:
-        return source.mark(offset, storage=storage)
+        return source.mark(*offsets, storage=storage) if offsets else None
     except StorageError:
         # A plan that goes on without having read the source leaves it to Spark.
         if name in seen.unreadable:

@@ -321,8 +321,12 @@ class MarkedSource(Source):
     """A source in whose place something else may come that bears its offsets, and that can be told from it."""
 
     @abstractmethod
-    def mark(self, end: str, *, storage: Storage) -> str | None:
-        """What tells what is read up to an offset from something else that bears it; None where nothing does.
+    def mark(self, *ends: str, storage: Storage) -> str | None:
+        """What tells what is read up to some offsets from something else that bears them; None where nothing does.
+
+        Args:
+            ends: The offsets: a run that reads up to the last of them may end behind any.
+            storage: Where the source is.
 
         Raises:
             StorageError: The source can't be read right now.

@@ -1,4 +1,4 @@
-"""Whether a table is the one that a checkpoint has read: by its id, and by the newest commit that was read.
+"""Whether a table is the one that a checkpoint has read: by its id, and by the newest noted commit that was read.
 
 A table that is brought back from a backup has its id and fewer versions. Once it was written on, it has their numbers
 again, of other rows.
@@ -7,6 +7,7 @@ again, of other rows.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from sluice.delta_table import DeltaLog, commit_file
 from sluice.errors import Problem, RefusedError
@@ -16,15 +17,14 @@ from sluice.storage import Storage
 _MOST_BYTES = 1024 * 1024 * 1024
 
 
-def mark_of(location: str, offset: Offset, *, storage: Storage) -> str | None:
-    """What tells the newest version up to an offset from another one of its number; None where its commit is gone.
+def mark_of(location: str, offsets: Iterable[Offset], *, storage: Storage) -> str | None:
+    """What tells the newest versions up to some offsets from others of their numbers; None where their commits went.
 
     Raises:
-        StorageError: It can't be read.
+        StorageError: One can't be read.
     """
-    version = _read_to(offset)
-    digest = _digest(location, version, storage)
-    return None if digest is None else f"{version} {digest}"
+    digests = {version: _digest(location, version, storage) for version in sorted(set(map(_read_to, offsets)))}
+    return ", ".join(f"{version} {digest}" for version, digest in digests.items() if digest is not None) or None
 
 
 def is_noted(offset: Offset, mark: str | None) -> bool:
@@ -34,7 +34,7 @@ def is_noted(offset: Offset, mark: str | None) -> bool:
         offset: How far the table was read.
         mark: See `check_identity`.
     """
-    return str(_read_to(offset)) in {noted.partition(" ")[0] for noted in (mark or "").split(", ")}
+    return _read_to(offset) in _noted(mark)
 
 
 def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: Storage) -> None:
@@ -63,17 +63,15 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
     cause = None
     if (read_to := _read_to(offset)) > log.latest:
         cause = f"the checkpoint has read up to version {read_to}, the newest is {log.latest}"
-    for version, _, noted in (found.partition(" ") for found in (mark or "").split(", ")):
-        # A version that log clean-up has taken is as good as any, and so is one that is yet to be read.
-        if (
-            version.isdigit()
-            and int(version) <= read_to
-            and _digest(log.location, int(version), storage) not in (None, noted)
-        ):
-            cause = (
-                f"version {version}, which the checkpoint has read, is another one now: an older copy of the table was"
-                " brought back, and written on"
-            )
+    noted = _noted(mark)
+    # Once a copy was written on, every later version of it is another one; what is yet to be read may be.
+    newest = max((version for version in noted if version <= read_to), default=None)
+    # A version that log clean-up has taken is as good as any.
+    if newest is not None and _digest(log.location, newest, storage) not in (None, noted[newest]):
+        cause = (
+            f"version {newest}, which the checkpoint has read, is another one now: an older copy of the table was"
+            " brought back, and written on"
+        )
     if cause is not None:
         raise RefusedError(
             Problem(
@@ -84,6 +82,12 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
                 remedy="restore the table's log, or declare a new stream with a sink of its own",
             )
         )
+
+
+def _noted(mark: str | None) -> dict[int, str]:
+    """What tells each version of a mark from another one."""
+    found = (noted.partition(" ") for noted in (mark or "").split(", "))
+    return {int(version): digest for version, _, digest in found if version.isdigit()}
 
 
 def _read_to(offset: Offset) -> int:

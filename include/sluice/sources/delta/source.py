@@ -204,8 +204,8 @@ class DeltaSource(DeclaredTable, MarkedSource, VersionedSource, TellingSource, F
             raise RefusedError(problem)
         self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
 
-    def mark(self, end: str, *, storage: Storage) -> str | None:
-        return mark_of(self.path, read_offset(end, self.path), storage=storage)
+    def mark(self, *ends: str, storage: Storage) -> str | None:
+        return mark_of(self.path, [read_offset(end, self.path) for end in ends], storage=storage)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> TableSlice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.

@@ -189,8 +189,8 @@ class KafkaSource(ExpiringSource):
         found = marked(self._cluster().topics(unknown)) if unknown else None
         return None if found is None else ", ".join(filter(None, [found, position.mark]))
 
-    def mark(self, end: str, *, storage: Storage) -> str | None:
-        return marked(self._cluster().topics({one.topic for one in read_offset(end, self.location)}))
+    def mark(self, *ends: str, storage: Storage) -> str | None:
+        return marked(self._cluster().topics({one.topic for end in ends for one in read_offset(end, self.location)}))
 
     def mark_after(self, before: str | None, mark: str, now: datetime) -> str:
         return mark_after(before, mark, now)

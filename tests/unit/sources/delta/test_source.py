@@ -538,6 +538,21 @@ class TestRefusals:
 
         assert caught.value.finding.code == "SOURCE_TABLE_ROLLED_BACK"
 
+    def test_table_written_on_from_an_older_copy(self, tmp_path: Path) -> None:
+        """Of the versions that are noted, the newest tells that was read; those that are yet to be read may be others."""
+        make_delta(tmp_path, [1], [2], [3])
+        mark = sources.delta(str(tmp_path)).mark(*(offset(tmp_path, end) for end in (3, 1, 2)), storage=Storage())
+        assert mark is not None
+        assert [noted.split(" ")[0] for noted in mark.split(", ")] == ["0", "1", "2"]
+        for version in (1, 2):
+            edit_commit(tmp_path, version, {"timestamp": 1})
+
+        assert ends(plan(tmp_path, Position(offset(tmp_path, 1), mark=mark))) == [(3, -1, False)]
+        for read_to in (2, 3):
+            with pytest.raises(RefusedError, match=f"version {read_to - 1}, which the checkpoint has read") as caught:
+                plan(tmp_path, Position(offset(tmp_path, read_to), mark=mark))
+            assert caught.value.finding.code == "SOURCE_TABLE_ROLLED_BACK"
+
     def test_table_rolled_back_below_the_snapshot(self, tmp_path: Path) -> None:
         """The version of a snapshot that is still being read must be there, too."""
         make_delta(tmp_path, [1])
