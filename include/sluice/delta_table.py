@@ -97,13 +97,14 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class TableMetadata:
-    """What the log of a table says of its columns, from one version on."""
+    """What the log of a table says of it, and of its columns, from one version on."""
 
     columns: str
     """As Spark's JSON."""
     partition_columns: tuple[str, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
     """The table's properties."""
+    table_id: str | None = None
 
     @property
     def column_mapping(self) -> str:
@@ -391,6 +392,7 @@ def _metadata(action: Mapping[str, Any] | None) -> TableMetadata | None:
         columns,
         tuple(map(str, partitions)) if isinstance(partitions, list) else (),
         properties if isinstance(properties, dict) else {},
+        action.get("id"),
     )
 
 

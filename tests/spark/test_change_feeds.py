@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
@@ -35,6 +37,10 @@ NEWEST = len(_CHANGES)
 
 def changes(numbers: DataFrame) -> DataFrame:
     return numbers.select(*_COLUMNS)
+
+
+def ids(rows: DataFrame) -> DataFrame:
+    return rows.select("id")
 
 
 def declared(**options: Any) -> Stream:
@@ -129,6 +135,41 @@ def test_a_compaction_begins_no_run(lab: Lab) -> None:
     change(lab, _CHANGES[6])
     (batch,) = lab.run(stream).batches
     assert batch.input_rows == 1
+
+
+@pytest.mark.parametrize("feed", [False, True])
+def test_a_table_that_was_replaced_among_the_versions(lab: Lab, *, feed: bool) -> None:
+    """Spark reads none of them, whatever comes behind: the plan refuses them; who begins behind it reads."""
+    options = {"read_change_feed": True} if feed else {"skip_change_commits": True}
+    replaced = f"REPLACE TABLE {{t}} USING delta TBLPROPERTIES ({FEED} = true) AS SELECT 2L AS id, 'b' AS v"
+
+    def stream(name: str, **start: Any) -> Stream:
+        table = sources.delta("table", **options, **start)
+        return Stream(name=name, sources={"rows": table}, transform=f"{__name__}:ids", sink=sinks.delta(name))
+
+    def ids_of(stream: Stream) -> list[int]:
+        lab.run(stream)
+        return sorted(row.id for row in lab.table(stream.name).collect())
+
+    begin(lab)
+    change(lab, "INSERT INTO {t} VALUES (1, 'a')")
+    begun, table_id = stream("begun"), DeltaTable(str(lab.root / "table")).metadata().id
+    assert ids_of(begun) == [1]
+    change(lab, replaced, "INSERT INTO {t} VALUES (3, 'c')")
+    for version in (0, 1):
+        older = stream("older", starting_version=version)
+        problem = read_remedy(lab.plan(older).problem, "SOURCE_TABLE_REPLACED", "without `starting`")
+        assert Path(problem.file).name == f"{2:020}.json"
+        assert f"version {version}, which is to be read, is of table {table_id}; version 2 has" in problem.cause
+    assert getattr(lab.plan(older, bounded(to_version=1)).problem, "code", None) == "SOURCE_TABLE_REPLACED"
+    assert ids_of(stream("older")) == [2, 3]
+    assert ids_of(stream("behind", starting_version=3)) == [3]
+
+    change(lab, "RESTORE {t} TO VERSION AS OF 1", "INSERT INTO {t} VALUES (4, 'd')")
+    with pytest.raises(RefusedError, match=f"version 4 has replaced it by table {table_id}") as refused:
+        lab.run(begun)
+    assert lab.plan(begun).problem == refused.value.finding
+    assert refused.value.finding.code == "SOURCE_TABLE_REPLACED"
 
 
 def test_versions_of_which_no_changes_are_kept(lab: Lab) -> None:

@@ -57,6 +57,27 @@ def version_gone(log: DeltaLog, version: int) -> Problem:
     )
 
 
+def replaced_within(log: DeltaLog, version: int, was: str, since: int) -> Problem:
+    """A version that is read is of another table than the one that is there now.
+
+    Args:
+        log: The table's log.
+        version: That version.
+        was: The id that the table had then.
+        since: The version that has made the table what it is now.
+    """
+    return Problem(
+        code="SOURCE_TABLE_REPLACED",
+        file=commit_file(log.location, since),
+        cause=f"version {version}, which is to be read, is of table {was}; version {since} has replaced it by table"
+        f" {log.table_id}",
+        consequence="Spark fails with DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE, at every start",
+        remedy="a stream that has read nothing yet goes on without `starting` and `starting_version`, with the table as"
+        f" it is, or with a start behind version {since}. One that has read the table can't get past this version:"
+        " declare a new stream with a sink of its own",
+    )
+
+
 def start_gone(log: DeltaLog, oldest: int, starting: datetime) -> Problem:
     """The log does not reach back to the time that a stream is declared to start at."""
     return Problem(

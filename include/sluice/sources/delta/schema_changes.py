@@ -3,7 +3,7 @@
 Spark reads all of them with the columns that the table has now. What was added since, stands in another place or has
 become wider is read right: what an older version does not have is null. Of a column that had another name or another
 type then, that is there no more, or that may be null no longer, Spark says so once the batch has begun; so it is
-refused before.
+refused before. So is a version of before the table was replaced by another one at its place.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sluice.delta_table import (
 )
 from sluice.delta_types import PARTS, is_same, is_wider
 from sluice.errors import Problem
+from sluice.sources.delta.refusals import replaced_within
 from sluice.storage import Storage
 from sluice.storage_failures import library_call
 
@@ -83,7 +84,7 @@ def told_metadata(log: DeltaLog, versions: range, *, storage: Storage) -> dict[i
 def changed_columns(
     log: DeltaLog, read: Mapping[int, TableMetadata | None], settings: ReadSettings | None, *, storage: Storage
 ) -> Problem | None:
-    """What of some versions can't be read with the columns that the table has now; None when all can.
+    """What of some versions can't be read as the table that it is now, with its columns; None when all can.
 
     Args:
         log: The table's log.
@@ -110,6 +111,8 @@ def changed_columns(
     at_start = set() if first in told or is_gone else {first}
     for version in at_start:
         told[version] = _metadata(log, version, storage)[0]
+    if (another := _another_table(log, told, storage)) is not None:
+        return another
     now, widens = _metadata(log, log.latest, storage)
     for version in sorted(told):
         with library_call(_UNREADABLE, commit_file(log.location, version), passing=()):
@@ -125,8 +128,24 @@ def _metadata(log: DeltaLog, version: int, storage: Storage) -> tuple[TableMetad
     table = load_table(log.location, storage=storage, version=version)
     with library_call(_UNREADABLE, log.location, passing=()):
         found = table.metadata()
-        metadata = TableMetadata(table.schema().to_json(), tuple(found.partition_columns), dict(found.configuration))
+        columns, partitions = table.schema().to_json(), tuple(found.partition_columns)
+        metadata = TableMetadata(columns, partitions, dict(found.configuration), str(found.id))
         return metadata, bool(_WIDENS & set(table.protocol().writer_features or ()))
+
+
+def _another_table(log: DeltaLog, told: Mapping[int, TableMetadata], storage: Storage) -> Problem | None:
+    """What is wrong where versions are not of the table that is there now: one that is replaced has a new id."""
+    ids = {version: metadata.table_id for version, metadata in told.items() if metadata.table_id is not None}
+    if set(ids.values()) <= {log.table_id}:
+        return None
+    version = min(version for version, table_id in ids.items() if table_id != log.table_id)
+    later = told_metadata(log, range(version, log.latest + 1), storage=storage)
+    since = log.latest
+    for number, found in reversed(later.items()):
+        if found is not None and found.table_id != log.table_id:
+            break
+        since = number if found is not None else since
+    return replaced_within(log, version, ids[version], since)
 
 
 @dataclass(frozen=True)

@@ -527,6 +527,25 @@ class TestRefusals:
 
         assert (caught.value.finding.code, caught.value.finding.file) == ("SOURCE_TABLE_REPLACED", f"{tmp_path}/t")
 
+    @pytest.mark.parametrize("starting_version", [0, 1])
+    def test_table_replaced_among_the_versions(self, tmp_path: Path, starting_version: int) -> None:
+        """Spark reads no version of an earlier table at the place, also below a bound; behind it, it does."""
+        make_delta(tmp_path, [1], [2], [3], [4])
+        (created,) = (line for line in commit_file(tmp_path, 0).read_text().splitlines() if '"metaData"' in line)
+        replacing = json.loads(created)
+        replacing["metaData"]["id"] = "another"
+        commit_file(tmp_path, 2).write_text(
+            f"{commit_file(tmp_path, 2).read_text().strip()}\n{json.dumps(replacing)}\n"
+        )
+
+        for to_version in (1, None):
+            with pytest.raises(RefusedError, match=f"version {starting_version}, which is to be read, is of") as caught:
+                plan(tmp_path, starting_version=starting_version, to_version=to_version)
+            found = caught.value.finding
+            assert (found.code, found.file) == ("SOURCE_TABLE_REPLACED", str(commit_file(tmp_path, 2)))
+        for options in ({}, {"starting_version": 2}, {"starting_version": 3}):
+            assert plan(tmp_path, **options).steps
+
     def test_table_rolled_back(self, tmp_path: Path) -> None:
         """A table whose newest versions are gone would count them anew."""
         make_delta(tmp_path, [1], [2], [3])
@@ -539,7 +558,7 @@ class TestRefusals:
         assert caught.value.finding.code == "SOURCE_TABLE_ROLLED_BACK"
 
     def test_table_written_on_from_an_older_copy(self, tmp_path: Path) -> None:
-        """Of the versions that are noted, the newest tells that was read; those that are yet to be read may be others."""
+        """Of the noted versions, the newest that was read tells; those that are yet to be read may be others."""
         make_delta(tmp_path, [1], [2], [3])
         mark = sources.delta(str(tmp_path)).mark(*(offset(tmp_path, end) for end in (3, 1, 2)), storage=Storage())
         assert mark is not None
