@@ -137,6 +137,20 @@ def test_a_compaction_begins_no_run(lab: Lab) -> None:
     assert batch.input_rows == 1
 
 
+def test_off_and_on_again_without_rows_in_between(lab: Lab) -> None:
+    """Spark asks at the version that a batch begins with: none does where the table keeps no feed."""
+    begin(lab)
+    switch = f"ALTER TABLE {{t}} SET TBLPROPERTIES ({FEED} = {{}})"
+    off, on = (switch.replace("{}", kept) for kept in ("false", "true"))
+    first, second, third = (f"INSERT INTO {{t}} VALUES ({number}, 'a')" for number in (1, 2, 3))
+    change(lab, first, second, off, "OPTIMIZE {t}", on, third)
+    stream = declared(starting_version=0, max_offsets_per_batch=1)
+    lab.run(stream)
+    ends = [lines[-1]["reservoirVersion"] for _, lines in sorted(offset_lines(lab.checkpoint(stream)).items())]
+    assert ends == [1, 2, 5, 6, 7]
+    assert told(lab.table("out")) == [(1, "a", "insert", 1), (2, "a", "insert", 2), (3, "a", "insert", 6)]
+
+
 @pytest.mark.parametrize("feed", [False, True])
 def test_a_table_that_was_replaced_among_the_versions(lab: Lab, *, feed: bool) -> None:
     """Spark reads none of them, whatever comes behind: the plan refuses them; who begins behind it reads."""

@@ -36,6 +36,8 @@ class Chunk:
     """Whether it neither added nor removed rows, for whatever reader, nor changed what the table is."""
     is_whole: bool = False
     """Whether a batch reads all of it or nothing, as of a change feed."""
+    begins: bool = True
+    """Whether a batch may begin with it."""
 
     def pieces(self, excludes: Callable[[str], bool]) -> Iterator[tuple[int, tuple[AddedFile, ...]]]:
         """What a batch can end behind: the last index of each, and its files.
@@ -70,7 +72,8 @@ class BatchLimits:
         size_bytes = versions = 0
         position: Offset | None = None
         for chunk in chunks:
-            if position is not None and self.max_versions is not None and versions >= self.max_versions:
+            has_most = self.max_versions is not None and versions >= self.max_versions
+            if position is not None and has_most and chunk.begins:
                 yield _step(position, files)
                 files, size_bytes, versions = [], 0, 0
             for index, piece in chunk.pieces(excludes):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sluice.delta_table import AddedFile, Commit, DeltaLog, commit_file, commit_lines, load_table
-from sluice.errors import Problem, StorageError
+from sluice.errors import Problem, RefusedError, StorageError
 from sluice.sources.delta.batch_limits import Chunk
 from sluice.sources.delta.offset import Offset
 from sluice.storage import Storage
@@ -72,29 +72,34 @@ def after_changes(log: DeltaLog, at: Offset, *, storage: Storage) -> Offset:
     return Offset(at.reservoir_id, at.reservoir_version + 1, -1) if is_done else at
 
 
-def not_kept(log: DeltaLog, chunks: Sequence[Chunk], *, storage: Storage) -> Problem | None:
-    """What of some versions was not recorded as changes; None where all was.
+def kept(log: DeltaLog, chunks: Sequence[Chunk], *, storage: Storage) -> list[Chunk]:
+    """Some versions, all of whose changes were recorded, and which of them a batch may begin with.
 
-    A version that has no rows need not be: the feed may be switched off and on again. But for the first, with which a
+    A version that has no rows need not be recorded: the feed may be switched off and on again. But for one with which a
     batch begins: there Spark asks.
 
     Args:
         log: The table's log.
         chunks: The versions that are read, oldest first.
         storage: Where the log is.
+
+    Raises:
+        RefusedError: What changed in one was not recorded, or it is the first, and not to be begun with.
     """
     if not chunks:
-        return None
-    first = chunks[0]
+        return []
+    first, found = chunks[0], []
     if chunks[-1].version >= log.latest and all(chunk.metadata is None for chunk in chunks):
         properties: Mapping[str, Any] | None = log.configuration
     else:
         properties = _properties(log, first.version, storage)
     for chunk in chunks:
         properties = chunk.metadata.configuration if chunk.metadata is not None else properties
-        if properties is not None and not _keeps(properties) and (chunk.files or chunk is first):
-            return _off(log, chunk.version)
-    return None
+        is_kept = properties is None or _keeps(properties)
+        if not is_kept and (chunk.files or chunk is first):
+            raise RefusedError(_off(log, chunk.version))
+        found.append(replace(chunk, begins=is_kept))
+    return found
 
 
 def _actions(log: DeltaLog, version: int, storage: Storage) -> tuple[list[_File], list[_File]]:

@@ -45,7 +45,7 @@ from sluice.sources.contract import (
     VersionedSource,
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk, are_left
-from sluice.sources.delta.change_feed import OPTION, after_changes, fed_files, not_kept
+from sluice.sources.delta.change_feed import OPTION, after_changes, fed_files, kept
 from sluice.sources.delta.drained import why_drained
 from sluice.sources.delta.feeding import TRACKED, FedDeltaTable
 from sluice.sources.delta.first_version import checked_version, version_at
@@ -181,7 +181,7 @@ class DeltaSource(DeclaredTable, MarkedSource, VersionedSource, TellingSource, F
                 self._check_columns(log, told_metadata(log, versions, storage=storage), storage)
                 return ()
             chunks = self._chunks(log, begun, end_version, storage) if end_version >= 0 else []
-            self._check_versions(log, chunks, storage)
+            self._checked(log, chunks, storage)
         except RefusedError as exc:
             return (exc.finding,)
         places = [
@@ -199,10 +199,10 @@ class DeltaSource(DeclaredTable, MarkedSource, VersionedSource, TellingSource, F
         if (problem := changed_columns(log, read, settings, storage=storage)) is not None:
             raise RefusedError(problem)
 
-    def _check_versions(self, log: DeltaLog, chunks: Sequence[Chunk], storage: Storage) -> None:
-        if self._reads_changes and (problem := not_kept(log, chunks, storage=storage)) is not None:
-            raise RefusedError(problem)
+    def _checked(self, log: DeltaLog, chunks: Sequence[Chunk], storage: Storage) -> Sequence[Chunk]:
+        found = kept(log, chunks, storage=storage) if self._reads_changes else chunks
         self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
+        return found
 
     def mark(self, *ends: str, storage: Storage) -> str | None:
         return mark_of(self.path, [read_offset(end, self.path) for end in ends], storage=storage)
@@ -477,10 +477,10 @@ class DeltaSource(DeclaredTable, MarkedSource, VersionedSource, TellingSource, F
         return restored(log, commit, again) if again else None
 
     def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any], storage: Storage) -> Available:
-        self._check_versions(log, chunks, storage)
+        read = self._checked(log, chunks, storage)
         limits = BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.max_offsets_per_batch)
         return Available(
-            steps=list(limits.steps(log.table_id, chunks, self._excludes)),
+            steps=list(limits.steps(log.table_id, read, self._excludes)),
             started_at=started_at,
             oldest_ms=chunks[0].timestamp_ms if chunks else None,
             unplannable=why_drained(self.options),

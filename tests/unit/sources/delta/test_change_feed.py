@@ -125,6 +125,7 @@ def test_off_and_on_again_without_rows_in_between(table: Path) -> None:
         DeltaTable(table).alter.set_table_properties({"delta.enableChangeDataFeed": kept})
     write_deltalake(table, pa.table({"id": pa.array([6], pa.int64()), "part": ["f"]}), mode="append")
     assert batches(look(table, position(table, 3))) == [(7, 3)]
+    assert batches(look(table, position(table, 3), max_offsets_per_batch=1)) == [(5, 2), (6, 0), (7, 1)]
     with pytest.raises(RefusedError, match="in version 4 the table keeps no change feed"):
         look(table, position(table, 4))
 
