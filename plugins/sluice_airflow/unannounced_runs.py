@@ -235,5 +235,5 @@ def _replaced_version(stream: Stream, home: StreamHome, run: RunRecord) -> int |
     """The version that a backfill made; of one whose driver died, the sink's log knows it."""
     if run.backfill is None or run.backfill.sink_version is not None or not isinstance(stream.sink, ReplaceableSink):
         return run.backfill.sink_version if run.backfill is not None else None
-    found = stream.sink.find_replacement(application_of(run.run_id), run.backfill.version, storage=home.storage)
+    found = stream.sink.find_replacement(application_of(run.run_id), run.backfill.since, storage=home.storage)
     return found.version if found is not None else None

@@ -121,7 +121,7 @@ def test_the_sink_of_a_release_whose_rows_have_left_the_quarantine(lab: Lab) -> 
 
 
 def test_a_release_that_is_killed_again_once_the_sink_was_restored(lab: Lab) -> None:
-    """It goes on where it was; and what it had sent counts again, once it is there again."""
+    """What it had sent, and is there again, would be there twice: refused until it is taken back again."""
     numbers = killed_release(lab, "after the append")
     sent = version(numbers, SINK)
     restore(numbers, SINK, sent - 1)
@@ -129,6 +129,10 @@ def test_a_release_that_is_killed_again_once_the_sink_was_restored(lab: Lab) -> 
         numbers.release()
     restore(numbers, SINK, sent)
 
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "RELEASE_MARKS_GONE", "take the sink back to before them again, by `RESTORE`")
+    restore(numbers, SINK, sent - 1)
     numbers.release()
     assert places(numbers) == ALL
 

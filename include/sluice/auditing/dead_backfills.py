@@ -18,6 +18,7 @@ from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
+from sluice.sinks.contract import Sink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, number_of, removed_number, sealed_number
 from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
@@ -45,18 +46,49 @@ def quarantine_left(
 
 
 def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, storage: Storage) -> bool:
-    """Whether somebody has restored a quarantine to before what a killed backfill has put there, or taken out of it.
+    """Whether a quarantine has no more what a killed backfill has put there, or has again what it has taken out of it.
+
+    Somebody has restored it to before, has put an older copy in its place, or has deleted it.
 
     Raises:
         StorageError: The table can't be read.
     """
     kept = record.backfill.quarantine if record.backfill is not None else None
     table = kept.sink(project) if isinstance(kept, Table) else None
-    if table is None or not is_quarantine(table, storage=storage):
+    if table is None:
         return False
-    if _is_taken_back(table, application_of(record.run_id), number_of(found.attempt), storage):
+    application, number = application_of(record.run_id), number_of(found.attempt)
+    has_put = record.quality is not None and record.quality.quarantined > 0
+    if not is_quarantine(table, storage=storage):
+        return has_put
+    if has_put and not table.state(application, storage=storage).holds(number):
+        return True
+    if _is_taken_back(table, application, number, storage):
         return True
     return _is_untidied(record, found.attempt, table, storage)
+
+
+def is_later_gone(
+    record: RunRecord, found: Replaced, sink: ReplaceableSink, records: Iterable[RunRecord], *, storage: Storage
+) -> bool:
+    """Whether somebody has restored the sink to before a later backfill of some of the same days, which was done.
+
+    What the one that was killed had put into the quarantine, that one has taken out of it.
+
+    Raises:
+        StorageError: The sink can't be read.
+    """
+    own = record.interval
+    return any(
+        other.interval is not None
+        and own is not None
+        and other.interval.start < own.end
+        and own.start < other.interval.end
+        and (other.backfill.sink_version or 0) > found.version
+        and _is_taken_back(sink, application_of(other.run_id), number_of(other.backfill.attempt), storage)
+        for other in records
+        if other.status == "succeeded" and other.backfill is not None and other.run_id != record.run_id
+    )
 
 
 def tidy_quarantine(
@@ -120,17 +152,20 @@ def tidy_after_backfills(
         return
     begun = [record for record in map(records.read, records.run_ids()) if record is not None and record.backfill]
     first = first_batch(table, session) if begun and is_quarantine(table, storage=storage) else None
+    is_restored = any(part.is_restored(storage=storage) for part in (sink, table) if isinstance(part, SplittingSink))
     for record in begun:
         made, is_done = record.backfill, record.status == "succeeded"
         if made is None:  # pragma: no cover - those are left out above
             continue
-        may_have_left = first is not None and first <= (made.batch_id or 0)
-        may_have_left = may_have_left and _is_about(record, table, project, storage)
-        if is_done and (not may_have_left or _is_tidy(record, made.attempt, table, storage)):
-            if may_have_left and _is_untidied(record, made.attempt, table, storage):
-                _check_stood_for(record, made.sink_version or 0, begun, _aside_gone(record, sink))
+        is_about = first is not None or is_restored
+        is_about = is_about and _is_about(record, table, project, storage)
+        may_have_left = is_about and first is not None and first <= (made.batch_id or 0)
+        if is_done and is_restored and is_about and (why := _why_undone(record, sink, table, storage)) is not None:
+            _check_stood_for(record, made.sink_version or 0, begun, why)
             continue
-        found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
+        if is_done and (not may_have_left or _is_tidy(record, made.attempt, table, storage)):
+            continue
+        found = sink.find_replacement(application_of(record.run_id), made.since, storage=storage)
         why = None
         if not is_done:
             why = _why_unfinished(record, found, sink, table, project, may_have_left=may_have_left, storage=storage)
@@ -140,6 +175,23 @@ def tidy_after_backfills(
             tidy_quarantine(record, found, table, stream, session, check=check, storage=storage)
         elif may_have_left and found is None and not is_done:
             _remove_copies(table, session, record, made.attempt, storage)
+
+
+def _why_undone(record: RunRecord, sink: ReplaceableSink, table: SplittingSink, storage: Storage) -> Problem | None:
+    """Why one of the two tables has not what a backfill that is done has left in it; None where both have."""
+    made, application = record.backfill, application_of(record.run_id)
+    if made is None:  # pragma: no cover - those are left out before
+        return None
+    own = (application, number_of(made.attempt)), (tidied_application(application), made.attempt)
+    written = [table.outcome(*transaction, storage=storage) for transaction in own]
+    if not any(found is not None and found.has_changes for found in written):
+        # Whatever the sink shows, no row of the quarantine stands for it.
+        return None
+    if any(_is_taken_back(table, *transaction, storage) for transaction in own):
+        return _aside_gone(record, sink)
+    if _is_taken_back(sink, *own[0], storage):
+        return _rows_gone(record, sink)
+    return None
 
 
 def _why_unfinished(
@@ -155,12 +207,14 @@ def _why_unfinished(
     """Why a backfill that was killed can't be tidied after; None where it can."""
     made = record.backfill
     if found is None:
-        if made is not None and _is_tidy(record, made.attempt, table, storage):
+        if _is_tidy(record, 0, table, storage):
             return _rows_gone(record, sink)
-        is_told = made is None or not may_have_left or sink.tells_since(made.version, storage=storage)
+        is_told = made is None or not may_have_left or sink.tells_since(made.since, storage=storage)
         return None if is_told else _not_told(record, sink)
     if found.conflict is not None:
         return _damaged(record, found, sink)
+    if made is not None and found.attempt < made.attempt:
+        return _begun_again(record, sink)
     return _aside_gone(record, sink) if are_aside_gone(record, found, project, storage=storage) else None
 
 
@@ -233,7 +287,7 @@ def _is_untidied(record: RunRecord, attempt: int, table: SplittingSink, storage:
     return _is_taken_back(table, tidied_application(application_of(record.run_id)), attempt, storage)
 
 
-def _is_taken_back(table: SplittingSink, application: str, number: int, storage: Storage) -> bool:
+def _is_taken_back(table: Sink, application: str, number: int, storage: Storage) -> bool:
     """Whether somebody has restored a table to before a transaction that its log knows."""
     made = table.outcome(application, number, storage=storage)
     version = None if made is None else made.version
@@ -280,9 +334,18 @@ def _aside_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
 def _rows_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
     return _unfinished(
         record,
-        cause=f"a backfill that was killed had replaced rows of {sink.location} and taken what it had computed anew out"
-        " of the quarantine, and the table was restored to before",
-        consequence="rows that the backfill has moved are in no table",
+        cause=f"a backfill had replaced rows of {sink.location} and put rows into the quarantine, or taken some out,"
+        " and the table was restored to before",
+        consequence="rows that the backfill has moved are in no table, or in both",
+    )
+
+
+def _begun_again(record: RunRecord, sink: ReplaceableSink) -> Problem:
+    return _unfinished(
+        record,
+        cause=f"a backfill that had replaced rows of {sink.location} was begun again, for one of the two tables was not"
+        " as it had left it, and has not come to its end",
+        consequence="rows that it has moved may be in no table, or in both",
     )
 
 

@@ -47,7 +47,6 @@ from sluice.gate.returned_rows import (
     read_returns,
 )
 from sluice.home import StreamHome
-from sluice.locations import same_for_every_name
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
@@ -207,7 +206,8 @@ class _Work:
         A backfill looks for returns after it has taken its lease: one of the two sees the other.
         """
         check_quarantine(self.table, storage=self.home.storage)
-        self._check_done()
+        if self.is_there:
+            self.evidence.check_over(read_returns(self.home), self.project)
         add_column(self.table, self.session, RETURN, storage=self.home.storage)
         if self.is_there:
             self._check_condition(returning.where)
@@ -219,21 +219,6 @@ class _Work:
         except BaseException:
             forget_return(self.home, returning)
             raise
-
-    def _check_done(self) -> None:
-        """Make sure that rows which an earlier return has sent are not in the quarantine again; see `check_done`."""
-        if not self.is_there:
-            return
-        here = self.table.state(None, storage=self.home.storage).identity
-        done = (found for found in read_returns(self.home) if found.state == "done")
-        self.evidence.check_done(found for found in done if self._is_from_here(found, here))
-
-    def _is_from_here(self, found: RowReturn, here: str | None) -> bool:
-        """Whether a return's quarantine is this table; older documents tell its place alone."""
-        if found.quarantine is None or found.quarantine_identity is not None:
-            return found.quarantine_identity is not None and found.quarantine_identity == here
-        then, now = found.quarantine.sink(self.project).location or "", self.table.location or ""
-        return same_for_every_name(then) == same_for_every_name(now)
 
     def _end_backfills(self, folder: str, return_id: str) -> None:
         """Let nothing count that backfills of an interval may write yet: none is at work, but one may stand still.
@@ -274,11 +259,14 @@ class _Work:
     def finish(self, returning: RowReturn) -> RowReturn:
         """Do what a return that was killed had yet to do; what it had not claimed is left to the one that asks now.
 
-        Rows that somebody has edited since, and that fail now, are claimed no more.
+        Rows that somebody has edited since, and that fail now, are claimed no more; none is, where the sink was
+        restored to before it had them: it may be taken forward again.
         """
         if not self.is_there:
             return self._close(returning)
         if not self._seal(returning.return_id):
+            if self.evidence.has_sent(returning.return_id):
+                return self._take_back(returning)
             self._free(self._is_claimed(returning.return_id) & ~self._passes())
             returning = msgspec.structs.replace(returning, state="begun")
         return self._move(returning)
@@ -299,10 +287,9 @@ class _Work:
             if found is not None and found.has_claims(returning.return_id):
                 found.check_known(returning.return_id)
                 return found
-        is_away = kept is not None and not replace(work, table=kept).is_there
-        if kept is not None and is_away and not work.evidence.is_sent(returning.return_id):
-            raise RefusedError(quarantine_gone(returning, kept.location or ""))
         evidence = replace(work, table=kept or self.table).evidence
+        if kept is not None and not evidence.is_about(returning) and not evidence.is_sent(returning.return_id):
+            raise RefusedError(quarantine_gone(returning, kept.location or ""))
         evidence.check_marks(returning)
         evidence.check_moved(returning)
         return work
@@ -339,6 +326,8 @@ class _Work:
             self.check_known(row[0])
             if self._seal(row[0]):
                 self.table.delete_rows(self.session, self._is_claimed(row[0]))
+            elif (known := read_return(self.home, row[0])) is not None and self.evidence.has_sent(row[0]):
+                self._take_back(known)
             else:
                 self._free(self._is_claimed(row[0]))
 
@@ -397,6 +386,10 @@ class _Work:
         if self._seal(returning.return_id):
             self.table.delete_rows(self.session, self._is_claimed(returning.return_id))
             return self._close(returning)
+        return self._take_back(returning, reason)
+
+    def _take_back(self, returning: RowReturn, reason: str = "the sink was restored to before its rows") -> RowReturn:
+        """Leave rows in the quarantine that the sink does not show; `check_over` sees to it that it never does."""
         self._free(self._is_claimed(returning.return_id))
         returning = msgspec.structs.replace(returning, state="refused", rows=0, moved=(), reason=reason)
         keep_return(self.home, returning)

@@ -155,6 +155,19 @@ def marks_gone(returning: RowReturn, file: str) -> Problem:
     )
 
 
+def shown_again(returning: RowReturn, location: str) -> Problem:
+    """That the sink shows rows of a return again, which the quarantine had got back when it did not."""
+    return Problem(
+        code="RELEASE_MARKS_GONE",
+        file=location,
+        cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, had sent rows into the"
+        " sink; it was restored to before them, they were left in the quarantine, and it was taken forward again",
+        consequence="they would be sent once more, and be in the sink twice",
+        remedy="take the sink back to before them again, by `RESTORE`; or take out of the quarantine what the sink has,"
+        f" and delete the file releases/{returning.return_id}.json in the stream's home; then release rows again",
+    )
+
+
 def sent_rows_gone(returning: RowReturn, gone: Problem) -> Problem:
     """That the sink was restored to before the rows of a return, which have left the quarantine."""
     return replace(

@@ -239,6 +239,7 @@ class _Backfill:
         begun = BackfillRecord(
             attempt=attempt,
             version=version,
+            first_version=None if before is None else before.since,
             batch_id=plan.batch_id,
             interval_column=request.stream.interval_column,
             quarantine=None if table is None else Table.of(table, self.preparation.project),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import are_aside_gone, quarantine_left, seal_backfills
+from sluice.auditing.dead_backfills import are_aside_gone, is_later_gone, quarantine_left, seal_backfills
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.judging import choose_backfill_judging
 from sluice.gate.quarantine_places import rows_elsewhere
@@ -386,7 +386,11 @@ class BackfillPreparation:
         found = self.sink.find_replacement(application, record.backfill.version, storage=self.home.storage)
         if found is None or found.conflict is not None:
             return None
-        return None if are_aside_gone(record, found, self.project, storage=self.home.storage) else found
+        records, storage = self.journal.records, self.home.storage
+        if are_aside_gone(record, found, self.project, storage=storage):
+            return None
+        others = (other for other in map(records.read, records.run_ids()) if other is not None)
+        return None if is_later_gone(record, found, self.sink, others, storage=storage) else found
 
 
 def dropped_late(records: RunRecords, generation: int, batch_id: int) -> int | None:

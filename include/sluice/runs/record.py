@@ -96,6 +96,8 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How often it has begun to write rows; each time under new names."""
     version: int
     """The version of the sink whose rows it replaces."""
+    first_version: int | None = None
+    """The same of the first attempt; None where that is the only one, and in records from before that was kept."""
     batch_id: int | None = None
     """The batch of the live stream up to which it has read."""
     interval_column: str | None = None
@@ -113,6 +115,11 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     late_rows: int | None = None
     """How many rows the live stream had dropped as late, of whatever interval, since this generation began: those of
     this one are counted in now. None where its records do not tell."""
+
+    @property
+    def since(self) -> int:
+        """The version of the sink behind which all is that any of its attempts has replaced."""
+        return self.version if self.first_version is None else self.first_version
 
 
 class RecordedPhase(msgspec.Struct, frozen=True):

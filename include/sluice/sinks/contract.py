@@ -35,6 +35,8 @@ class BatchOutcome:
     output_rows: int | None
     version: int | None = None
     """The table version that the batch made; None for sinks without versions."""
+    has_changes: bool = True
+    """Whether it has put rows there, or taken some out, as far as the log tells."""
 
 
 @dataclass(frozen=True)

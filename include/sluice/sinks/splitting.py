@@ -67,6 +67,14 @@ class SplittingSink(StagingSink, VersionedSink):
         """
 
     @abstractmethod
+    def is_restored(self, *, storage: Storage) -> bool:
+        """Whether somebody has ever taken the table back to an earlier version, as far as its log tells.
+
+        Raises:
+            StorageError: It can't be read.
+        """
+
+    @abstractmethod
     def columns(self, *, storage: Storage) -> Mapping[str, str] | None:
         """The columns that the table has, as Spark's types by name; None where there is no table.
 

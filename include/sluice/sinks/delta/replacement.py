@@ -260,11 +260,11 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
         note = _noted(commit)
         if commit is None or note is None:
             continue
-        if note.application != application:
-            later[note.application] = None
-            continue
         if taken_back_since(location, version, is_pending=True, storage=storage) is not None:
             # Somebody has restored the table to before it: the rows are those of then.
+            continue
+        if note.application != application:
+            later[note.application] = None
             continue
         between = range(note.read_version + 1, version)
         if note.is_alone:

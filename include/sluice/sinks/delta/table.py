@@ -42,7 +42,7 @@ from sluice.sinks.delta.far_times import far_time_told
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
 from sluice.sinks.delta.refused_columns import check_new
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
-from sluice.sinks.delta.taken_back import taken_back_since
+from sluice.sinks.delta.taken_back import is_restored, taken_back_since
 from sluice.sinks.keyed import KeyedSink
 from sluice.storage import Storage
 from sluice.surroundings import Surroundings
@@ -94,6 +94,9 @@ class DeltaTableSink(DeclaredTable, BatchSink, ReadableSink, ReadBackDeltaTable)
 
     def taken_back_since(self, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
         return taken_back_since(self.path, version, is_pending=is_pending, storage=storage)
+
+    def is_restored(self, *, storage: Storage) -> bool:
+        return is_restored(self.path, storage=storage)
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
@@ -184,7 +187,9 @@ class DeltaTableSink(DeclaredTable, BatchSink, ReadableSink, ReadBackDeltaTable)
             while wanted and wanted[-1] > in_sink:
                 wanted.pop()
             if wanted and wanted[-1] == in_sink:
-                found[wanted.pop()] = BatchOutcome(_output_rows(commit), version)
+                found[wanted.pop()] = BatchOutcome(
+                    _output_rows(commit), version, has_changes=bool(commit.files or commit.removes_data)
+                )
             if not wanted:
                 break
         return found

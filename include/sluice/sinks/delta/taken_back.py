@@ -90,6 +90,17 @@ def taken_back_since(location: str, version: int, *, is_pending: bool, storage: 
     )
 
 
+def is_restored(location: str, *, storage: Storage) -> bool:
+    """Whether a table has a version that `RESTORE` has made, as far as its log tells.
+
+    Raises:
+        StorageError: The log can't be read right now.
+    """
+    log = open_log(location, storage=storage)
+    versions = log.versions if log is not None else ()
+    return any(read_restore(location, version, storage=storage) is not None for version in reversed(versions))
+
+
 def _shown(
     log: DeltaLog, number: int, restore: Restore, version: int, shown: Mapping[int, int], *, storage: Storage
 ) -> int:
