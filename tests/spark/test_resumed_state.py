@@ -91,6 +91,28 @@ def by_id(numbers: DataFrame) -> DataFrame:
     return numbers.dropDuplicates(["id"])
 
 
+@pytest.mark.parametrize("then", ["CORRECTED", None])
+def test_a_setting_behind_a_batch_that_the_sink_has(lab: Lab, then: str | None) -> None:
+    """Values that are parsed otherwise would make a state of other rows; a setting of speed alone would not."""
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:by_id",
+        sink=sinks.delta("out"),
+        conf={"spark.sql.legacy.timeParserPolicy": "LEGACY"},
+    )
+    for number in (0, 1):
+        write_files(lab.root / "in", {f"{number}.json": f'{{"id": {number}}}'}, first=number)
+        lab.run(stream)
+    uncommit(lab.checkpoint(stream), 1)
+    stop_stores(lab)
+    with pytest.raises(RefusedError) as refused:
+        lab.run(replace(stream, conf={"spark.sql.legacy.timeParserPolicy": then} if then else None))
+    read_remedy(refused.value, "READ_OTHERWISE", "set it back, run the stream once, and change it then")
+    lab.run(replace(stream, conf={**(stream.conf or {}), "spark.sql.files.maxPartitionBytes": "1m"}))
+    assert rows(lab) == [(0,), (1,)]
+
+
 def by_k(numbers: DataFrame) -> DataFrame:
     return numbers.dropDuplicates(["k"])
 

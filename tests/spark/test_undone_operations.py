@@ -1,4 +1,4 @@
-"""Backfills and releases that somebody undoes, by a `RESTORE` or an older copy, and what follows is killed or edited, too.
+"""Backfills and releases that somebody undoes by a `RESTORE` or an older copy; what follows is killed or edited, too.
 
 Each row is in one table, once; or whatever would send rows is refused until what was undone is done again.
 """

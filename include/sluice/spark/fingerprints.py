@@ -30,6 +30,12 @@ _SERVERS_PLAN = "transform, as a server tells it"
 _TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
+_SETTINGS = "value of a setting of Spark's"
+_OF_VALUES = re.compile(
+    r"spark\.sql\.(ansi|avro|csv|decimalOperations|json|legacy|parquet|sources\.partitionColumnTypeInference)\..+"
+    r"|spark\.sql\.(caseSensitive|mapKeyDedupPolicy|session\.timeZone|timestampType)"
+)
+"""The settings by which Spark reads and computes other values."""
 _COLUMNS = "columns of the result"
 _FOR_WHAT_IS_READ = {"output mode", "suite", "quarantine", SINK_FORM}
 """What is declared of the rows that come out."""
@@ -51,6 +57,8 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
+    conf = {key: value for key, value in project.conf_of(stream).items() if _OF_VALUES.fullmatch(key)}
+    found[_SETTINGS] = _digest(repr(sorted(conf.items()))) if conf else ""
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
     found |= {f"code that reads source `{name}`": digest for name, digest in reader_digests(project, stream).items()}
     for name, _, result in query.outputs:
