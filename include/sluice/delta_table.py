@@ -388,11 +388,12 @@ def _metadata(action: Mapping[str, Any] | None) -> TableMetadata | None:
     if action is None or not isinstance(columns, str):
         return None
     partitions, properties = action.get("partitionColumns"), action.get("configuration")
+    table_id = action.get("id")
     return TableMetadata(
         columns,
         tuple(map(str, partitions)) if isinstance(partitions, list) else (),
         properties if isinstance(properties, dict) else {},
-        action.get("id"),
+        table_id if isinstance(table_id, str) else None,
     )
 
 
