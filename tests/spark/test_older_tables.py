@@ -209,16 +209,22 @@ def test_a_batch_that_was_taken_back_before_it_was_noted(lab: Lab, killed_at: st
     assert (warned(lab, declared), numbers(lab)) == ([], [0, 1, 2, 3, 4, 5, 6])
 
 
-def test_a_batch_that_the_log_tells_no_more_of(lab: Lab) -> None:
-    """Its commit, and that of the `RESTORE` behind it, are cleaned up: it is passed over, and the plan says so."""
+def killed_and_taken_back(lab: Lab) -> tuple[Stream, int]:
+    """A batch that the sink has had, pending, and the version of it, which a `RESTORE` has taken back."""
     declared = begin(lab)
     lab.run(declared)
     arrive(lab, 5)
     killed(lab, declared, Cut("commit out", moment="after"))
     let_leases_run_out(lab.root / "home")
     table = DeltaTable(str(lab.root / "out"))
-    table.update_incremental()
-    table.restore(table.version() - 1)
+    newest = table.version()
+    table.restore(newest - 1)
+    return declared, newest
+
+
+def test_a_batch_that_the_log_tells_no_more_of(lab: Lab) -> None:
+    """Its commit, and that of the `RESTORE` behind it, are cleaned up: it is passed over, and the plan says so."""
+    declared, _ = killed_and_taken_back(lab)
     clean_log(lab.root / "out")
     forget_tables(lab.spark)
     (warning,) = (found for found in lab.plan(declared).warnings if found.code == "SINK_RESTORED")
@@ -288,15 +294,7 @@ def test_a_whole_table_that_was_taken_back(lab: Lab) -> None:
 
 def test_a_batch_that_was_taken_back_before_others_wrote(lab: Lab) -> None:
     """To take the version forward would take their rows: the run goes on and says which rows to append, from where."""
-    declared = begin(lab)
-    lab.run(declared)
-    arrive(lab, 5)
-    killed(lab, declared, Cut("commit out", moment="after"))
-    let_leases_run_out(lab.root / "home")
-    table = DeltaTable(str(lab.root / "out"))
-    table.update_incremental()
-    newest = table.version()
-    table.restore(newest - 1)
+    declared, newest = killed_and_taken_back(lab)
     day = pa.array([date(2026, 1, 2)], pa.date32())
     for number in (50, 51):
         write_deltalake(

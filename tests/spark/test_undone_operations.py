@@ -40,22 +40,22 @@ def both(numbers: Numbers) -> tuple[Counter[int], Counter[int]]:
     return numbers.held(SINK), numbers.held(QUARANTINE)
 
 
-def second_try_behind_a_restored_quarantine(numbers: Numbers) -> None:
+def first_try_whose_quarantine_is_restored(numbers: Numbers) -> None:
     before = version(numbers, QUARANTINE)
     numbers.allow(2)
     with killed(DeltaSink, "replace_where", call=2):
         numbers.backfill("key")
     restore(numbers, QUARANTINE, before)
+
+
+def second_try_behind_a_restored_quarantine(numbers: Numbers) -> None:
+    first_try_whose_quarantine_is_restored(numbers)
     with killed(DeltaSink, "publish" if numbers.partitions else "replace_rows"):
         numbers.backfill("key")
 
 
 def second_try_that_fails(numbers: Numbers) -> None:
-    before = version(numbers, QUARANTINE)
-    numbers.allow(2)
-    with killed(DeltaSink, "replace_where", call=2):
-        numbers.backfill("key")
-    restore(numbers, QUARANTINE, before)
+    first_try_whose_quarantine_is_restored(numbers)
     numbers.allow(2, "fail")
     with pytest.raises(QualityFailedError):
         numbers.backfill("key")

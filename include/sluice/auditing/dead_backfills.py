@@ -17,7 +17,7 @@ from sluice.locations import same_for_every_name
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
-from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.record import BackfillRecord, RunRecord, RunRecords
 from sluice.sinks.contract import Sink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, number_of, removed_number, sealed_number
 from sluice.sinks.splitting import SplittingSink
@@ -78,6 +78,9 @@ def is_later_gone(
     Raises:
         StorageError: The sink can't be read.
     """
+    if not isinstance(sink, SplittingSink) or not sink.is_restored(storage=storage):
+        # Nobody has to read all records.
+        return False
     own = record.interval
     return any(
         other.interval is not None
@@ -157,10 +160,10 @@ def tidy_after_backfills(
         made, is_done = record.backfill, record.status == "succeeded"
         if made is None:  # pragma: no cover - those are left out above
             continue
-        is_about = first is not None or is_restored
-        is_about = is_about and _is_about(record, table, project, storage)
+        is_about = (first is not None or is_restored) and _is_about(record, table, project, storage)
         may_have_left = is_about and first is not None and first <= (made.batch_id or 0)
-        if is_done and is_restored and is_about and (why := _why_undone(record, sink, table, storage)) is not None:
+        may_be_undone = is_done and is_restored and is_about
+        if may_be_undone and (why := _why_undone(record, made, sink, table, storage=storage)) is not None:
             _check_stood_for(record, made.sink_version or 0, begun, why)
             continue
         if is_done and (not may_have_left or _is_tidy(record, made.attempt, table, storage)):
@@ -177,11 +180,11 @@ def tidy_after_backfills(
             _remove_copies(table, session, record, made.attempt, storage)
 
 
-def _why_undone(record: RunRecord, sink: ReplaceableSink, table: SplittingSink, storage: Storage) -> Problem | None:
+def _why_undone(
+    record: RunRecord, made: BackfillRecord, sink: ReplaceableSink, table: SplittingSink, *, storage: Storage
+) -> Problem | None:
     """Why one of the two tables has not what a backfill that is done has left in it; None where both have."""
-    made, application = record.backfill, application_of(record.run_id)
-    if made is None:  # pragma: no cover - those are left out before
-        return None
+    application = application_of(record.run_id)
     own = (application, number_of(made.attempt)), (tidied_application(application), made.attempt)
     written = [table.outcome(*transaction, storage=storage) for transaction in own]
     if not any(found is not None and found.has_changes for found in written):

@@ -107,9 +107,11 @@ def _taken_back(
     if newest is not None and (written is None or newest > written.batch_id):
         outcome = table.outcome(query_id, newest, storage=storage)
         version = outcome.version if outcome is not None and outcome.version is not None else version
-    if version is None and newest is not None and written is None:
-        return _not_told(table.location or table.kind, newest) if state.version is not None else None
-    if version is None or state.version is None or state.version <= version:
+    if state.version is None or newest is None:
+        return None
+    if version is None:
+        return _not_told(table.location or table.kind, newest)
+    if state.version <= version:
         return None
     return table.taken_back_since(version, is_pending=written is None, storage=storage)
 
