@@ -17,6 +17,7 @@ import pytest
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 
+from sluice import sinks
 from sluice.errors import QualityFailedError, RefusedError
 from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
@@ -92,6 +93,30 @@ def quarantine_to_an_empty_one(numbers: Numbers) -> None:
     restore(numbers, QUARANTINE, empty)
 
 
+def behind_one_that_moves_nothing(numbers: Numbers) -> None:
+    before = version(numbers, QUARANTINE)
+    numbers.backfill("key")
+    numbers.backfill("another")
+    restore(numbers, QUARANTINE, before)
+
+
+def sink_behind_one_that_moves_nothing(numbers: Numbers) -> None:
+    before = version(numbers, SINK)
+    numbers.backfill("key")
+    restore(numbers, SINK, before)
+    before = version(numbers, SINK)
+    numbers.backfill("another")
+    restore(numbers, SINK, before)
+
+
+def one_with_another_quarantine(numbers: Numbers) -> None:
+    numbers.backfill_other_day()
+    before = version(numbers, QUARANTINE)
+    numbers.backfill("key")
+    numbers.editing(quarantine=sinks.delta("another_quarantine")).backfill("another")
+    restore(numbers, QUARANTINE, before)
+
+
 @pytest.mark.parametrize(
     ("history", "told"),
     [
@@ -101,6 +126,9 @@ def quarantine_to_an_empty_one(numbers: Numbers) -> None:
         (sink_behind_one_that_empties, UNDONE),
         (sink_behind_one_that_fills, UNDONE),
         (quarantine_to_an_empty_one, "the quarantine was restored"),
+        (behind_one_that_moves_nothing, "the quarantine was restored"),
+        (sink_behind_one_that_moves_nothing, UNDONE),
+        (one_with_another_quarantine, "the quarantine was restored"),
     ],
 )
 @pytest.mark.parametrize("partitions", [("day",), *rarely(())])
@@ -115,6 +143,33 @@ def test_a_backfill(lab: Lab, history: Callable[[Numbers], None], told: str, par
         numbers.release()
     read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
     numbers.backfill("again")
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 9)), Counter())
+
+
+def test_a_backfill_that_is_undone_in_both_tables(lab: Lab) -> None:
+    """All is as it was before: nothing is in the way of a release."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(100)
+    before = {path: version(numbers, path) for path in (SINK, QUARANTINE)}
+    numbers.backfill("key")
+    for path, to in before.items():
+        restore(numbers, path, to)
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 9)), Counter())
+
+
+def test_a_restore_that_undoes_nothing(lab: Lab) -> None:
+    """The backfill had put rows into the quarantine, and then found none to take out: to that it is taken back."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(100)
+    numbers.release()
+    numbers.allow(2)
+    numbers.backfill("key")
+    restore(numbers, QUARANTINE, version(numbers, QUARANTINE) - 1)
+    numbers.allow(100)
     numbers.release()
     assert both(numbers) == (Counter(range(1, 9)), Counter())
 

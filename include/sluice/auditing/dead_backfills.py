@@ -6,7 +6,8 @@ tidied is told by that table's own log, and not by the record of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sluice.auditing.quarantine import RUN, first_batch, is_quarantine, remove_others
@@ -155,6 +156,7 @@ def tidy_after_backfills(
         return
     begun = [record for record in map(records.read, records.run_ids()) if record is not None and record.backfill]
     first = first_batch(table, session) if begun and is_quarantine(table, storage=storage) else None
+    is_whole = partial(_is_whole, sink=sink, table=table, project=project, storage=storage)
     is_restored = any(part.is_restored(storage=storage) for part in (sink, table) if isinstance(part, SplittingSink))
     for record in begun:
         made, is_done = record.backfill, record.status == "succeeded"
@@ -164,7 +166,7 @@ def tidy_after_backfills(
         may_have_left = is_about and first is not None and first <= (made.batch_id or 0)
         may_be_undone = is_done and is_restored and is_about
         if may_be_undone and (why := _why_undone(record, made, sink, table, storage=storage)) is not None:
-            _check_stood_for(record, made.sink_version or 0, begun, why)
+            _check_stood_for(record, made.sink_version or 0, filter(is_whole, begun), why)
             continue
         if is_done and (not may_have_left or _is_tidy(record, made.attempt, table, storage)):
             continue
@@ -173,7 +175,7 @@ def tidy_after_backfills(
         if not is_done:
             why = _why_unfinished(record, found, sink, table, project, may_have_left=may_have_left, storage=storage)
         if why is not None:
-            _check_stood_for(record, made.version if found is None else found.version, begun, why)
+            _check_stood_for(record, made.version if found is None else found.version, filter(is_whole, begun), why)
         elif may_have_left and found is not None and not _is_tidy(record, found.attempt, table, storage):
             tidy_quarantine(record, found, table, stream, session, check=check, storage=storage)
         elif may_have_left and found is None and not is_done:
@@ -186,15 +188,14 @@ def _why_undone(
     """Why one of the two tables has not what a backfill that is done has left in it; None where both have."""
     application = application_of(record.run_id)
     own = (application, number_of(made.attempt)), (tidied_application(application), made.attempt)
-    written = [table.outcome(*transaction, storage=storage) for transaction in own]
-    if not any(found is not None and found.has_changes for found in written):
-        # Whatever the sink shows, no row of the quarantine stands for it.
+    written = [(transaction, table.outcome(*transaction, storage=storage)) for transaction in own]
+    moved = [transaction for transaction, found in written if found is not None and found.has_changes]
+    gone = [transaction for transaction in moved if _is_taken_back(table, *transaction, storage)]
+    is_gone = _is_taken_back(sink, *own[0], storage)
+    # Where it has moved no row, or all of it was taken back, no row of the quarantine stands for one of the sink.
+    if not moved or (is_gone and gone == moved) or not (is_gone or gone):
         return None
-    if any(_is_taken_back(table, *transaction, storage) for transaction in own):
-        return _aside_gone(record, sink)
-    if _is_taken_back(sink, *own[0], storage):
-        return _rows_gone(record, sink)
-    return None
+    return _aside_gone(record, sink) if gone else _rows_gone(record, sink)
 
 
 def _why_unfinished(
@@ -261,9 +262,22 @@ def _remove_copies(
     )
 
 
-def _check_stood_for(record: RunRecord, version: int, begun: Sequence[RunRecord], problem: Problem) -> None:
+def _is_whole(
+    record: RunRecord, *, sink: ReplaceableSink, table: SplittingSink, project: Project, storage: Storage
+) -> bool:
+    """Whether a backfill was about both tables, and nobody has taken either back to before it was done with that."""
+    made, application = record.backfill, application_of(record.run_id)
+    return (
+        made is not None
+        and _is_about(record, table, project, storage)
+        and not _is_taken_back(sink, application, number_of(made.attempt), storage)
+        and not _is_untidied(record, made.attempt, table, storage)
+    )
+
+
+def _check_stood_for(record: RunRecord, version: int, whole: Iterable[RunRecord], problem: Problem) -> None:
     """Refuse unless a later backfill has replaced all that another one may have left since a version."""
-    if not any(_stands_for(other, record, version) for other in begun):
+    if not any(_stands_for(other, record, version) for other in whole):
         raise RefusedError(problem)
 
 

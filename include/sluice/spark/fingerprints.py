@@ -32,8 +32,10 @@ TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
 _SETTINGS = "value of a setting of Spark's"
 _OF_VALUES = re.compile(
-    r"spark\.sql\.(ansi|avro|csv|decimalOperations|json|legacy|parquet|sources\.partitionColumnTypeInference)\..+"
-    r"|spark\.sql\.(caseSensitive|mapKeyDedupPolicy|session\.timeZone|timestampType)"
+    r"spark\.sql\.((ansi|decimalOperations|function|jsonGenerator|legacy|sources\.partitionColumnTypeInference)\..+"
+    r"|(parquet|avro|orc)\..*(As|Rebase|infer|Case|ignore).*|files\.ignore.+"
+    r"|caseSensitive|charAsVarchar|columnNameOfCorruptRecord|mapKeyDedupPolicy|readSideCharPadding|session\.timeZone"
+    r"|timestampType)"
 )
 """The settings by which Spark reads and computes other values."""
 _COLUMNS = "columns of the result"
