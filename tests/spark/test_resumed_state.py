@@ -113,6 +113,31 @@ def test_a_setting_behind_a_batch_that_the_sink_has(lab: Lab, then: str | None) 
     assert rows(lab) == [(0,), (1,)]
 
 
+def test_a_setting_of_a_whole_spark(lab: Lab) -> None:
+    """A cluster's defaults count as what is declared does."""
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:by_id",
+        sink=sinks.delta("out"),
+    )
+    policy = "spark.sql.legacy.timeParserPolicy"
+    lab.spark.conf.set(policy, "LEGACY")
+    try:
+        for number in (0, 1):
+            write_files(lab.root / "in", {f"{number}.json": f'{{"id": {number}}}'}, first=number)
+            lab.run(stream)
+    finally:
+        lab.spark.conf.unset(policy)
+    uncommit(lab.checkpoint(stream), 1)
+    stop_stores(lab)
+    with pytest.raises(RefusedError) as refused:
+        lab.run(stream)
+    assert refused.value.finding.code == "READ_OTHERWISE"
+    lab.run(replace(stream, conf={policy: "LEGACY"}))
+    assert rows(lab) == [(0,), (1,)]
+
+
 def by_k(numbers: DataFrame) -> DataFrame:
     return numbers.dropDuplicates(["k"])
 

@@ -6,6 +6,7 @@ Each row is in one table, once; or whatever would send rows is refused until wha
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -174,6 +175,62 @@ def test_a_restore_that_undoes_nothing(lab: Lab) -> None:
     assert both(numbers) == (Counter(range(1, 9)), Counter())
 
 
+def test_a_backfill_that_several_stand_for(lab: Lab) -> None:
+    """What it had moved is recomputed day by day."""
+    numbers = Three(lab)
+    numbers.begin()
+    numbers.allow(100)
+    before = version(numbers, QUARANTINE)
+    numbers.fill(days(1, 4), "all")
+    restore(numbers, QUARANTINE, before)
+    for day in (3, 1):
+        numbers.fill(days(day, day + 1), f"day {day}")
+    with pytest.raises(RefusedError, match="the quarantine was restored"):
+        numbers.release()
+    numbers.fill(days(2, 3), "day 2")
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 10)), Counter())
+
+
+@pytest.mark.parametrize("undone", [SINK, QUARANTINE])
+def test_a_backfill_that_is_asked_for_again(lab: Lab, undone: str) -> None:
+    """A retry of one that is done does nothing, unless somebody has undone it."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(100)
+    before = version(numbers, undone)
+    numbers.backfill("key")
+    written = {path: version(numbers, path) for path in (SINK, QUARANTINE)}
+    numbers.backfill("key")
+    assert {path: version(numbers, path) for path in (SINK, QUARANTINE)} == written
+    restore(numbers, undone, before)
+    numbers.backfill("key")
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 9)), Counter())
+
+
+@pytest.mark.parametrize(
+    ("step", "undone"),
+    [((DeltaSink, "write_batch"), SINK), ((DeltaSink, "write_batch"), QUARANTINE), ((SparkTable, "delete"), SINK)],
+)
+def test_a_killed_release_behind_a_backfill_that_is_undone(lab: Lab, step: tuple[type, str], undone: str) -> None:
+    """Each would wait for the other: the release ends without sending, and a backfill may begin."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(100)
+    before = version(numbers, undone)
+    numbers.backfill("key")
+    with killed(*step):
+        numbers.release()
+    restore(numbers, undone, before)
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill("again")
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 9)), Counter())
+
+
 def test_a_backfill_that_did_harm_and_was_begun_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction just before its commit left rows twice; it died in the next attempt, which was to put that right."""
     numbers = Numbers(lab, ("day",))
@@ -328,6 +385,17 @@ def older_copy_behind_one_that_is_done(numbers: Numbers) -> None:
     put_back(numbers, QUARANTINE)
 
 
+def older_copy_that_was_written_on(numbers: Numbers) -> None:
+    shutil.copytree(numbers.table(QUARANTINE), numbers.table(f"{QUARANTINE}_copy"))
+    numbers.release()
+    marked = version(numbers, QUARANTINE)
+    put_back(numbers, QUARANTINE)
+    while version(numbers, QUARANTINE) <= marked:
+        DeltaTable(numbers.table(QUARANTINE)).alter.set_table_properties(
+            {"delta.logRetentionDuration": "interval 30 days"}
+        )
+
+
 @pytest.mark.parametrize(
     "history",
     [
@@ -337,6 +405,7 @@ def older_copy_behind_one_that_is_done(numbers: Numbers) -> None:
         begun_again_and_forward,
         older_copy_behind_one_that_was_killed,
         older_copy_behind_one_that_is_done,
+        older_copy_that_was_written_on,
     ],
 )
 def test_a_release(lab: Lab, history: Callable[[Numbers], None]) -> None:
@@ -350,6 +419,31 @@ def test_a_release(lab: Lab, history: Callable[[Numbers], None]) -> None:
         numbers.release()
     read_remedy(refused.value, "RELEASE_MARKS_GONE", "release rows again")
     assert both(numbers)[0] == Counter(range(1, 9))
+
+
+def test_rows_that_are_given_up_in_the_quarantine(lab: Lab) -> None:
+    """The other remedy, where the version that has the marks can't be restored any more."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(100)
+    older_copy_behind_one_that_is_done(numbers)
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    says = r"delete those rows from the quarantine, and the file (\S+) in the stream's home"
+    problem = read_remedy(refused.value, "RELEASE_MARKS_GONE", says)
+    file = re.search(says, problem.remedy)
+    assert file is not None
+    DeltaTable(numbers.table(QUARANTINE)).delete("n in (7, 8)")
+    numbers.release()
+    numbers.allow(9)
+    numbers.arrive(9, 10)
+    lab.run(numbers.stream)
+    numbers.allow(100)
+    with pytest.raises(RefusedError, match="restored to before they were marked"):
+        numbers.release()
+    (lab.root / "home" / "s" / file[1]).unlink()
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 11)), Counter())
 
 
 def test_a_sink_that_is_taken_back_again(lab: Lab) -> None:

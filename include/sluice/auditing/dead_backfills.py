@@ -19,6 +19,7 @@ from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords
+from sluice.runs.summary import RecordedInterval
 from sluice.sinks.contract import Sink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, number_of, removed_number, sealed_number
 from sluice.sinks.splitting import SplittingSink
@@ -46,10 +47,16 @@ def quarantine_left(
     return None if _is_tidy(record, found.attempt, table, storage) else table
 
 
-def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, storage: Storage) -> bool:
-    """Whether a quarantine has no more what a killed backfill has put there, or has again what it has taken out of it.
+def are_aside_gone(record: RunRecord, attempt: int, project: Project, *, storage: Storage) -> bool:
+    """Whether a quarantine has no more what a backfill has put there, or has again what it has taken out of it.
 
     Somebody has restored it to before, has put an older copy in its place, or has deleted it.
+
+    Args:
+        record: The backfill's.
+        attempt: Its attempt that has replaced rows.
+        project: The project.
+        storage: Where the quarantine is.
 
     Raises:
         StorageError: The table can't be read.
@@ -58,7 +65,7 @@ def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, stor
     table = kept.sink(project) if isinstance(kept, Table) else None
     if table is None:
         return False
-    application, number = application_of(record.run_id), number_of(found.attempt)
+    application, number = application_of(record.run_id), number_of(attempt)
     has_put = record.quality is not None and record.quality.quarantined > 0
     if not is_quarantine(table, storage=storage):
         return has_put
@@ -66,7 +73,24 @@ def are_aside_gone(record: RunRecord, found: Replaced, project: Project, *, stor
         return True
     if _is_taken_back(table, application, number, storage):
         return True
-    return _is_untidied(record, found.attempt, table, storage)
+    return _is_untidied(record, attempt, table, storage)
+
+
+def is_undone(record: RunRecord, sink: ReplaceableSink, project: Project, *, storage: Storage) -> bool:
+    """Whether somebody has restored the sink, or the quarantine, to before a backfill that is done.
+
+    Raises:
+        StorageError: A table can't be read.
+    """
+    made = record.backfill
+    if made is None or not isinstance(sink, SplittingSink):
+        return False
+    own = application_of(record.run_id), number_of(made.attempt)
+    if sink.is_restored(storage=storage) and _is_taken_back(sink, *own, storage):
+        return True
+    table = made.quarantine.sink(project) if isinstance(made.quarantine, Table) else None
+    is_restored = table is not None and table.is_restored(storage=storage)
+    return is_restored and are_aside_gone(record, made.attempt, project, storage=storage)
 
 
 def is_later_gone(
@@ -219,7 +243,7 @@ def _why_unfinished(
         return _damaged(record, found, sink)
     if made is not None and found.attempt < made.attempt:
         return _begun_again(record, sink)
-    return _aside_gone(record, sink) if are_aside_gone(record, found, project, storage=storage) else None
+    return _aside_gone(record, sink) if are_aside_gone(record, found.attempt, project, storage=storage) else None
 
 
 def seal_backfills(
@@ -276,9 +300,23 @@ def _is_whole(
 
 
 def _check_stood_for(record: RunRecord, version: int, whole: Iterable[RunRecord], problem: Problem) -> None:
-    """Refuse unless a later backfill has replaced all that another one may have left since a version."""
-    if not any(_stands_for(other, record, version) for other in whole):
+    """Refuse unless later backfills have replaced all that another one may have left since a version."""
+    own, later = record.interval, []
+    for done in whole:
+        made = done.backfill if done.status == "succeeded" else None
+        if made is not None and done.interval is not None and (made.sink_version or 0) > version:
+            later.append(done.interval)
+    if own is None or not _cover(own, later):
         raise RefusedError(problem)
+
+
+def _cover(whole: RecordedInterval, parts: Iterable[RecordedInterval]) -> bool:
+    """Whether intervals leave nothing of another one out."""
+    end = whole.start
+    for part in sorted(parts, key=lambda part: part.start):
+        if part.start <= end:
+            end = max(end, part.end)
+    return whole.end <= end
 
 
 def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage: Storage) -> bool:
@@ -309,14 +347,6 @@ def _is_taken_back(table: Sink, application: str, number: int, storage: Storage)
     made = table.outcome(application, number, storage=storage)
     version = None if made is None else made.version
     return version is not None and table.taken_back_since(version, is_pending=True, storage=storage) is not None
-
-
-def _stands_for(done: RunRecord, record: RunRecord, version: int) -> bool:
-    """Whether a later backfill has replaced all that another one may have left since a version."""
-    made, own, whole = done.backfill, record.interval, done.interval
-    if done.status != "succeeded" or made is None or own is None or whole is None:
-        return False
-    return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > version
 
 
 def _unfinished(record: RunRecord, *, cause: str, consequence: str) -> Problem:

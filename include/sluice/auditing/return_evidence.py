@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sluice.auditing.quarantine import is_quarantine
@@ -30,6 +30,8 @@ class ReturnEvidence:
     sink: SplittingSink
     quarantine: SplittingSink
     storage: Storage
+    is_empty: Callable[[], bool]
+    """Whether the quarantine has no rows, as Spark counts them."""
 
     def last(self, return_id: str) -> int | None:
         """The newest transaction of a return in the sink's log; None where it has none."""
@@ -65,7 +67,7 @@ class ReturnEvidence:
         Raises:
             RefusedError: Somebody has restored the quarantine to before they were marked.
         """
-        if self._is_unmarked(returning) and self.is_sent(returning.return_id):
+        if self._is_unmarked(returning) and self.is_sent(returning.return_id) and not self.is_empty():
             raise RefusedError(marks_gone(returning, self.quarantine.location or ""))
 
     def check_over(self, returns: Iterable[RowReturn], project: Project) -> None:
@@ -77,13 +79,13 @@ class ReturnEvidence:
         """
         here = self.quarantine.state(None, storage=self.storage)
         over = [found for found in returns if found.is_over and self._is_from(found, here.identity, project)]
-        is_older = any((here.version or 0) < (found.quarantine_version or 0) for found in over)
+        is_older = self._is_older(max(over, key=lambda found: found.quarantine_version or 0)) if over else False
         if not is_older and not any(part.is_restored(storage=self.storage) for part in (self.quarantine, self.sink)):
             return
         for found in over:
             if found.state == "done":
                 self.check_marks(found)
-            elif self.is_sent(found.return_id):
+            elif self.is_sent(found.return_id) and not self.is_empty():
                 raise RefusedError(shown_again(found, self.sink.location or ""))
 
     def _is_from(self, found: RowReturn, here: str | None, project: Project) -> bool:
@@ -109,12 +111,21 @@ class ReturnEvidence:
 
     def _is_unmarked(self, returning: RowReturn) -> bool:
         """Whether the quarantine is as it was before a return had marked its rows: restored, or an older copy."""
-        marked, here = returning.quarantine_version, self.quarantine.state(None, storage=self.storage)
+        marked = returning.quarantine_version
         if marked is None:
             return False
-        if returning.quarantine_identity == here.identity and (here.version or 0) < marked:
+        is_taken_back = self.quarantine.taken_back_since(marked, is_pending=True, storage=self.storage) is not None
+        return is_taken_back or self._is_older(returning)
+
+    def _is_older(self, returning: RowReturn) -> bool:
+        """Whether the quarantine is a copy from before a return had marked its rows, which may be written on by now."""
+        marked, here = returning.quarantine_version, self.quarantine.state(None, storage=self.storage)
+        if marked is None or returning.quarantine_identity != here.identity:
+            return False
+        if (here.version or 0) < marked:
             return True
-        return self.quarantine.taken_back_since(marked, is_pending=True, storage=self.storage) is not None
+        found = self.quarantine.version_digest(marked, storage=self.storage)
+        return None not in (found, returning.quarantine_digest) and found != returning.quarantine_digest
 
     def _taken_back(self, version: int | None) -> Problem | None:
         """That somebody has restored the sink to before a version of it."""

@@ -23,7 +23,6 @@ import msgspec
 
 from sluice.auditing.dead_backfills import seal_backfills, tidy_after_backfills
 from sluice.auditing.quarantine import (
-    BATCH,
     OURS,
     RETURN,
     add_column,
@@ -32,9 +31,9 @@ from sluice.auditing.quarantine import (
     is_moved,
     is_quarantine,
 )
+from sluice.auditing.repaired_rows import asked, check_condition, of_done_batches, passing
 from sluice.auditing.return_evidence import SEALED, SENT, ReturnEvidence, application
 from sluice.auditing.told_work import told_work, works_of
-from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError, SluiceError
 from sluice.gate.quarantine_places import known_places, noted_columns
 from sluice.gate.returned_rows import (
@@ -52,7 +51,6 @@ from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
 from sluice.planning.missing_checkpoint import why_missing
 from sluice.project import Project
-from sluice.quality.compile import compile_suite
 from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
 from sluice.runs.journal import Journal
@@ -66,7 +64,6 @@ from sluice.spark.query import spark_failed
 from sluice.spark.session import opened_session
 from sluice.spark.shown_error import spark_message
 from sluice.spark.writers import name_writer, open_journal
-from sluice.sql_text import any_of
 from sluice.stream import Stream
 from sluice.times import Clock, epoch_micros, iso_time, parse_time, system_clock
 
@@ -75,6 +72,7 @@ if TYPE_CHECKING:
 
 
 _ASK_AGAIN = "ask for the release again: it finishes what was begun"
+_RESTORED = "the sink was restored to before its rows"
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,14 @@ class _Work:
         """Finish the returns that were killed, then send what the new one asks for."""
         name_writer(self.project, self.session, self.lease)
         begun = [(self.begun_by(found), found) for found in unfinished]
-        self.begin(returning)
+        try:
+            self.begin(returning)
+        except RefusedError as exc:
+            if exc.finding.code == "BACKFILL_UNFINISHED":
+                # The remedy is a backfill, which begins beside no return.
+                for there, found in begun:
+                    there.end(found)
+            raise
         finished = tuple(there.finish(found) for there, found in begun)
         return RowsReturned(self.send(returning), finished)
 
@@ -210,7 +215,7 @@ class _Work:
             self.evidence.check_over(read_returns(self.home), self.project)
         add_column(self.table, self.session, RETURN, storage=self.home.storage)
         if self.is_there:
-            self._check_condition(returning.where)
+            check_condition(self.table, self.session, returning.where)
             keep_return(self.home, returning)
         try:
             for folder in self.home.interval_lease_folders():
@@ -241,11 +246,10 @@ class _Work:
         if not self.is_there:
             return msgspec.structs.replace(returning, state="done")
         self._let_go()
-        passes, asked = self._passes(), self._asked(returning.where)
-        free = functions.col(RETURN).isNull() & asked
+        free = functions.col(RETURN).isNull() & asked(returning.where)
         self.lease.check()
         mark = {RETURN: functions.lit(returning.return_id)}
-        self.table.update_rows(self.session, free & passes & self._is_done(), mark)
+        self.table.update_rows(self.session, free & self._passes() & of_done_batches(self.home), mark)
         left = self._frame().where(free).count()
         done = self._move(msgspec.structs.replace(returning, left=left))
         if done.state == "refused":
@@ -266,10 +270,16 @@ class _Work:
             return self._close(returning)
         if not self._seal(returning.return_id):
             if self.evidence.has_sent(returning.return_id):
-                return self._take_back(returning)
+                return self._take_back(returning, _RESTORED)
             self._free(self._is_claimed(returning.return_id) & ~self._passes())
             returning = msgspec.structs.replace(returning, state="begun")
         return self._move(returning)
+
+    def end(self, returning: RowReturn) -> RowReturn:
+        """End a return that was killed without sending more: what it has not sent stays in the quarantine."""
+        if self.is_there and not self._seal(returning.return_id):
+            return self._take_back(returning, "a backfill is unfinished")
+        return self.finish(returning)
 
     def begun_by(self, returning: RowReturn) -> _Work:
         """The same for the tables that a return has begun with.
@@ -327,7 +337,7 @@ class _Work:
             if self._seal(row[0]):
                 self.table.delete_rows(self.session, self._is_claimed(row[0]))
             elif (known := read_return(self.home, row[0])) is not None and self.evidence.has_sent(row[0]):
-                self._take_back(known)
+                self._take_back(known, _RESTORED)
             else:
                 self._free(self._is_claimed(row[0]))
 
@@ -335,7 +345,8 @@ class _Work:
         is_claimed = self._is_claimed(returning.return_id)
         claimed = self._frame().where(is_claimed)
         if returning.state == "begun":
-            rows, there = claimed.count(), self.table.state(None, storage=self.home.storage)
+            storage = self.home.storage
+            rows, there = claimed.count(), self.table.state(None, storage=storage)
             returning = msgspec.structs.replace(
                 returning,
                 state="claimed",
@@ -344,6 +355,7 @@ class _Work:
                 interval_columns=self._interval_columns(),
                 quarantine_version=there.version,
                 quarantine_identity=there.identity,
+                quarantine_digest=self.table.version_digest(there.version or 0, storage=storage),
             )
             keep_return(self.home, returning)
         if returning.rows:
@@ -388,7 +400,7 @@ class _Work:
             return self._close(returning)
         return self._take_back(returning, reason)
 
-    def _take_back(self, returning: RowReturn, reason: str = "the sink was restored to before its rows") -> RowReturn:
+    def _take_back(self, returning: RowReturn, reason: str) -> RowReturn:
         """Leave rows in the quarantine that the sink does not show; `check_over` sees to it that it never does."""
         self._free(self._is_claimed(returning.return_id))
         returning = msgspec.structs.replace(returning, state="refused", rows=0, moved=(), reason=reason)
@@ -424,53 +436,7 @@ class _Work:
         return tuple(sorted({*noted, self.stream.interval_column}, key=lambda column: column or ""))
 
     def _passes(self) -> Column:
-        """The rows that the suite would let into the sink."""
-        from pyspark.sql import functions
-
-        frame = self._frame()
-        columns = [(name, kind) for name, kind in frame.dtypes if name not in OURS]
-        plan = compile_suite(self.suite, dict(columns))
-        failing = [
-            check.unexpected
-            for check in plan.row_checks("drop", "quarantine", "fail")
-            if check.unexpected is not None and (check.expectation.policy != "fail" or check.expectation.mostly == 1.0)
-        ]
-        if not failing:
-            return functions.lit(True)  # noqa: FBT003 - a literal of Spark's
-        return functions.expr(f"NOT coalesce({any_of(failing)}, false)")
-
-    def _is_done(self) -> Column:
-        """The rows of batches that are committed.
-
-        Of one that has yet to go into the sink, a backfill of its interval knows nothing: it would take out of the sink
-        what a return has put there.
-        """
-        from pyspark.sql import functions
-
-        checkpoint = self.home.checkpoint_location(self.home.current_generation())
-        committed = read_checkpoint(checkpoint, storage=self.home.storage).committed_id
-        return functions.col(BATCH) <= (-1 if committed is None else committed)
-
-    def _asked(self, where: str | None) -> Column:
-        from pyspark.sql import functions
-
-        return functions.expr("true" if where is None else where)
-
-    def _check_condition(self, where: str | None) -> None:
-        """Let Spark and Delta say whether rows can be claimed by a condition: an UPDATE takes less than a query."""
-        from pyspark.sql import functions
-
-        if where is None:
-            return
-        try:
-            none = self._asked(where) & functions.lit(False)  # noqa: FBT003 - a literal of Spark's
-            self.table.update_rows(self.session, none, {RETURN: functions.col(RETURN)})
-        except Exception as exc:
-            raise DeclarationError(
-                f"the condition is wrong: {spark_message(exc)}",
-                where="--where",
-                remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
-            ) from exc
+        return passing(self._frame(), self.suite)
 
     def _is_claimed(self, return_id: str) -> Column:
         from pyspark.sql import functions
@@ -479,7 +445,7 @@ class _Work:
 
     @property
     def evidence(self) -> ReturnEvidence:
-        return ReturnEvidence(self.sink, self.table, self.home.storage)
+        return ReturnEvidence(self.sink, self.table, self.home.storage, self._is_empty)
 
     @property
     def is_there(self) -> bool:
@@ -488,6 +454,9 @@ class _Work:
     def has_claims(self, return_id: str) -> bool:
         bears_marks = self.is_there and RETURN in self._frame().columns
         return bears_marks and not self._frame().where(self._is_claimed(return_id)).isEmpty()
+
+    def _is_empty(self) -> bool:
+        return not self.is_there or self._frame().isEmpty()
 
     def _frame(self) -> DataFrame:
         return self.table.read_rows(self.session)

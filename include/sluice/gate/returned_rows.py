@@ -50,6 +50,8 @@ class RowReturn(Document, frozen=True, kw_only=True, rename={"return_id": "relea
     """The quarantine's version in which they are claimed; None until then, and in older documents."""
     quarantine_identity: str | None = None
     """Which table that is the version of, likewise."""
+    quarantine_digest: str | None = None
+    """What tells that version from another one of its number, likewise."""
     left: int = 0
     """How many rows that were asked for stay: they still fail, or the batch that they are of is not finished."""
     moved: tuple[Moved, ...] = ()
@@ -151,7 +153,9 @@ def marks_gone(returning: RowReturn, file: str) -> Problem:
         f" {returning.rows} rows into the sink, and the quarantine was restored to before they were marked",
         consequence="they would be sent once more, and be in the sink twice",
         remedy=f"take the quarantine forward again, by `RESTORE` to version {returning.quarantine_version}, append what"
-        " others have written since, and release rows again: those that are marked leave it",
+        " others have written since, and release rows again: those that are marked leave it; where that version is"
+        f" gone, delete those rows from the quarantine, and the file releases/{returning.return_id}.json in the"
+        " stream's home",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import are_aside_gone, is_later_gone, quarantine_left, seal_backfills
+from sluice.auditing.dead_backfills import are_aside_gone, is_later_gone, is_undone, quarantine_left, seal_backfills
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.judging import choose_backfill_judging
 from sluice.gate.quarantine_places import rows_elsewhere
@@ -203,7 +203,8 @@ class BackfillPreparation:
         """The record of a try before that has replaced the rows; a retry of it has nothing to do."""
         if self.try_before is None:
             return None
-        if self.try_before.status == "succeeded":
+        is_done = self.try_before.status == "succeeded"
+        if is_done and not is_undone(self.try_before, self.sink, self.project, storage=self.home.storage):
             return self.journal.told_again(self.try_before)
         found = self.find_replaced(self.try_before)
         if found is None or self.quarantine_left(self.try_before, found) is not None:
@@ -387,7 +388,7 @@ class BackfillPreparation:
         if found is None or found.conflict is not None:
             return None
         records, storage = self.journal.records, self.home.storage
-        if are_aside_gone(record, found, self.project, storage=storage):
+        if are_aside_gone(record, found.attempt, self.project, storage=storage):
             return None
         others = (other for other in map(records.read, records.run_ids()) if other is not None)
         return None if is_later_gone(record, found, self.sink, others, storage=storage) else found

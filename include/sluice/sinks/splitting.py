@@ -75,6 +75,14 @@ class SplittingSink(StagingSink, VersionedSink):
         """
 
     @abstractmethod
+    def version_digest(self, version: int, *, storage: Storage) -> str | None:
+        """What tells a version from another one of its number; None where the log does not tell of it any more.
+
+        Raises:
+            StorageError: It can't be read.
+        """
+
+    @abstractmethod
     def columns(self, *, storage: Storage) -> Mapping[str, str] | None:
         """The columns that the table has, as Spark's types by name; None where there is no table.
 

@@ -100,6 +100,11 @@ class ClassicPlans:
             elif BY_CODE.fullmatch(_class_name(node)) is not None:
                 yield _python_function(node.functionExpr())
 
+    def settings(self, session: SparkSession) -> Mapping[str, str]:
+        # One by one, they take as long as a batch.
+        java = java_class(session, "com.fasterxml.jackson.databind.ObjectMapper")()
+        return dict(json.loads(java.writeValueAsString(session._jsparkSession.conf().getAllAsJava())))
+
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()

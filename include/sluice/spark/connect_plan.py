@@ -24,7 +24,7 @@ from sluice.trigger import LiveKind
 from sluice.watermarks import WATERMARK_METRICS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _ALIAS = "__sluice_source_"
@@ -139,6 +139,9 @@ class ConnectPlans:
         for found in _messages(plan._plan.to_proto(frame.sparkSession.client)):
             if found.DESCRIPTOR.name == "CommonInlineUserDefinedFunction":
                 yield found.function_name, found.python_udf.command
+
+    def settings(self, session: SparkSession) -> Mapping[str, str]:
+        return session.conf.getAll
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """The text of a plan does not tell them."""

@@ -59,8 +59,9 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
-    conf = {key: value for key, value in project.conf_of(stream).items() if _OF_VALUES.fullmatch(key)}
-    found[_SETTINGS] = _digest(repr(sorted(conf.items()))) if conf else ""
+    # A session that was given has what it has, whatever is declared.
+    conf = {**plans.settings(query.frame.sparkSession), **project.conf_of(stream)}
+    found[_SETTINGS] = _digest(repr(sorted(item for item in conf.items() if _OF_VALUES.fullmatch(item[0]))))
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
     found |= {f"code that reads source `{name}`": digest for name, digest in reader_digests(project, stream).items()}
     for name, _, result in query.outputs:

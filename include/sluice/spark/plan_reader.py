@@ -13,7 +13,7 @@ from sluice.sinks.contract import OutputMode
 from sluice.trigger import LiveKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -95,6 +95,9 @@ class PlanReader(Protocol):
 
         Each by the number that its call has in the text of the optimised plan, or by its name where that is not told.
         """
+
+    def settings(self, session: SparkSession) -> Mapping[str, str]:
+        """What somebody has set in a session, or in the Spark that it is of; not what nobody has."""
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """By location, the versions of the Delta tables that a query reads beside its streams, where the plan tells."""

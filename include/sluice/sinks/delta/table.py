@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from sluice.amounts import known_sum
 from sluice.declared_table import DeclaredTable
+from sluice.delta_digest import version_digest
 from sluice.delta_table import (
     Commit,
     find_table,
@@ -97,6 +98,9 @@ class DeltaTableSink(DeclaredTable, BatchSink, ReadableSink, ReadBackDeltaTable)
 
     def is_restored(self, *, storage: Storage) -> bool:
         return is_restored(self.path, storage=storage)
+
+    def version_digest(self, version: int, *, storage: Storage) -> str | None:
+        return version_digest(self.path, version, storage=storage)
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage

@@ -1,20 +1,14 @@
-"""Whether a table is the one that a checkpoint has read: by its id, and by the newest noted commit that was read.
-
-A table that is brought back from a backup has its id and fewer versions. Once it was written on, it has their numbers
-again, of other rows.
-"""
+"""Whether a table is the one that a checkpoint has read: by its id, and by the newest noted commit that was read."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
-from sluice.delta_table import DeltaLog, commit_file
+from sluice.delta_digest import version_digest
+from sluice.delta_table import DeltaLog
 from sluice.errors import Problem, RefusedError
 from sluice.sources.delta.offset import Offset
 from sluice.storage import Storage
-
-_MOST_BYTES = 1024 * 1024 * 1024
 
 
 def mark_of(location: str, offsets: Iterable[Offset], *, storage: Storage) -> str | None:
@@ -23,7 +17,9 @@ def mark_of(location: str, offsets: Iterable[Offset], *, storage: Storage) -> st
     Raises:
         StorageError: One can't be read.
     """
-    digests = {version: _digest(location, version, storage) for version in sorted(set(map(_read_to, offsets)))}
+    digests = {
+        version: version_digest(location, version, storage=storage) for version in sorted(set(map(_read_to, offsets)))
+    }
     return ", ".join(f"{version} {digest}" for version, digest in digests.items() if digest is not None) or None
 
 
@@ -67,7 +63,7 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
     # Once a copy was written on, every later version of it is another one; what is yet to be read may be.
     newest = max((version for version in noted if version <= read_to), default=None)
     # A version that log clean-up has taken is as good as any.
-    if newest is not None and _digest(log.location, newest, storage) not in (None, noted[newest]):
+    if newest is not None and version_digest(log.location, newest, storage=storage) not in (None, noted[newest]):
         cause = (
             f"version {newest}, which the checkpoint has read, is another one now: an older copy of the table was"
             " brought back, and written on"
@@ -92,8 +88,3 @@ def _noted(mark: str | None) -> dict[int, str]:
 
 def _read_to(offset: Offset) -> int:
     return offset.reservoir_version if offset.index >= 0 or offset.is_starting_version else offset.reservoir_version - 1
-
-
-def _digest(location: str, version: int, storage: Storage) -> str | None:
-    content = storage.read(commit_file(location, version), max_bytes=_MOST_BYTES) if version >= 0 else None
-    return None if content is None else hashlib.sha256(content).hexdigest()[:16]
