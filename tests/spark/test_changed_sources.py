@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from sluice import Stream, sinks, sources
-from sluice.delta_table import commit_file
+from sluice.delta_log.table import commit_file
 from tests.campaign import rarely
 from tests.spark.lab import Lab, available_now
 

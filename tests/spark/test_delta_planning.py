@@ -22,7 +22,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
-from sluice.delta_table import open_log, snapshot_files
+from sluice.delta_log.table import open_log, snapshot_files
 from sluice.errors import BatchFailedError, RefusedError
 from sluice.interval import Interval
 from sluice.locations import spark_location

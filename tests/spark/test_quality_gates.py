@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
-from sluice.delta_table import open_log, read_commit
+from sluice.delta_log.table import open_log, read_commit
 from sluice.errors import DeclarationError, HeldError, QualityFailedError
 from sluice.gate.state import read_gate, release_gate
 from sluice.storage import Storage

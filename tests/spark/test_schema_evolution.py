@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.auditing.return_rows import return_rows
-from sluice.delta_types import result_columns
+from sluice.delta_log.types import result_columns
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError
 from sluice.project import find_project
 from sluice.running.check import check_project

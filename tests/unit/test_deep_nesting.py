@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sluice.checkpoint.offsets import read_offset_file
-from sluice.delta_table import load_table, open_log, read_commit, spark_columns
+from sluice.delta_log.table import load_table, open_log, read_commit, spark_columns
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument

@@ -18,12 +18,11 @@ GROUND = (
     "option_values", "schema_text", "sql_text", "spark_conf_values", "declared_settings", "spark_master",
     "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "trigger", "interval", "paths",
     "locations", "local_disk", "storage_failures", "storage", "storage_options", "typed_json", "documents",
-    "delta_checkpoint", "delta_table", "delta_restore", "delta_commit_times", "delta_digest", "delta_types",
-    "exact_types",
     "watermarks", "sql_tokens", "project_code", "table_names", "surroundings", "declared_table",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
+    ("delta_log",),
     ("checkpoint",),
     ("kafka",),
     ("sources",),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from sluice.delta_table import load_table
+from sluice.delta_log.table import load_table
 from sluice.errors import StorageError
 from sluice.local_disk import FileStat
 from sluice.locations import is_local, join, local_path, spark_location

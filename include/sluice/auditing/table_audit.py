@@ -16,7 +16,7 @@ import msgspec
 from sluice.auditing.told_work import told_work
 from sluice.auditing.written_rows import measure
 from sluice.datasets import dataset_at
-from sluice.delta_table import open_log
+from sluice.delta_log.table import open_log
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError, SluiceError
 from sluice.gate.audit_record import quality_record

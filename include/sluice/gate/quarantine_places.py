@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sluice.delta_table import find_table
+from sluice.delta_log.table import find_table
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem
 from sluice.home import StreamHome

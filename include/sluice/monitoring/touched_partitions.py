@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from sluice.delta_table import commit_lines
+from sluice.delta_log.table import commit_lines
 from sluice.storage import Storage
 
 Partition = tuple[str | None, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
-from sluice.delta_table import open_log
+from sluice.delta_log.table import open_log
 from sluice.errors import Problem, RefusedError
 from sluice.home import StreamHome
 from sluice.project import Project

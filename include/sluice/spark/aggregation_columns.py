@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sluice.delta_table import spark_type
-from sluice.delta_types import DIGITS
-from sluice.exact_types import is_exact
+from sluice.delta_log.exact_types import is_exact
+from sluice.delta_log.table import spark_type
+from sluice.delta_log.types import DIGITS
 from sluice.spark.partition_times import has_hours_twice, is_fixed
 from sluice.spark.plan_expressions import Operator, column_number, fold, kind_of, own_text
 

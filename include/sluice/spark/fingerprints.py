@@ -6,8 +6,8 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from sluice.delta_restore import shown_version
-from sluice.delta_types import result_columns
+from sluice.delta_log.restore import shown_version
+from sluice.delta_log.types import result_columns
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.edited_sources import source_fingerprints
 from sluice.planning.generation_sink import SINK_FORM

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, TypeVar
 
 from sluice.declared_table import DeclaredTable
-from sluice.delta_table import open_log
+from sluice.delta_log.table import open_log
 from sluice.errors import DeclarationError, Problem, SluiceError
 from sluice.locations import local_path, same_for_every_name, spark_location
 from sluice.spark.shown_error import spark_message

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from sluice import Stream, sinks, sources
-from sluice.delta_table import spark_columns
+from sluice.delta_log.table import spark_columns
 from sluice.errors import ContractError, DeclarationError
 from sluice.plan import Plan
 from sluice.planning.verdict import Request, plan_stream

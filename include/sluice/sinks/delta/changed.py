@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.delta_table import find_table, last_transaction, load_table, refuse_other, spark_columns
-from sluice.delta_types import path_part
+from sluice.delta_log.table import find_table, last_transaction, load_table, refuse_other, spark_columns
+from sluice.delta_log.types import path_part
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, SinkBatch, SinkState, SinkUse

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sluice.delta_types import column_paths
+from sluice.delta_log.types import column_paths
 from sluice.errors import DeclarationError
 from sluice.interval import KINDS
 from sluice.sinks.delta.implicit_casts import columns_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.delta_table import TRANSACTIONS_EXPIRE, DeltaLog, commit_lines, load_table, open_log
+from sluice.delta_log.table import TRANSACTIONS_EXPIRE, DeltaLog, commit_lines, load_table, open_log
 from sluice.errors import Problem
 from sluice.storage import Storage
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.delta_types import PARTS, is_same, read_columns, sql_type
-from sluice.exact_types import NOTHING, is_exact
+from sluice.delta_log.exact_types import NOTHING, is_exact
+from sluice.delta_log.types import PARTS, is_same, read_columns, sql_type
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import find_table, spark_columns
+from sluice.delta_log.table import find_table, spark_columns
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import SinkUse
 from sluice.sinks.delta import nested_fields, schema_evolution

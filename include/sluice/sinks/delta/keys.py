@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import spark_columns
+from sluice.delta_log.table import spark_columns
 from sluice.errors import DeclarationError
 from sluice.locations import spark_location
 from sluice.sql_text import identifier

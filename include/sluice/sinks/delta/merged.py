@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.delta_table import find_table, last_transaction
+from sluice.delta_log.table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, OutputMode, SinkBatch, SinkUse
 from sluice.sinks.delta import merge, nested_fields

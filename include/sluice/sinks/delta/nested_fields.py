@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.delta_types import PARTS, sql_type
+from sluice.delta_log.types import PARTS, sql_type
 from sluice.errors import DeclarationError
 from sluice.sinks.delta.implicit_casts import columns_of, types_of, with_types
 from sluice.sql_text import identifier

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sluice.delta_table import open_log
+from sluice.delta_log.table import open_log
 from sluice.errors import StorageError
 from sluice.sinks.delta.refused_columns import name_not_taken
 from sluice.sinks.delta.table_rules import rule_of_columns, rule_of_partitions

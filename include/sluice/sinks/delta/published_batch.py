@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     commit_file,
     find_table,
     last_transaction,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from sluice.delta_commit_times import newest_version, stamp_commits
+from sluice.delta_log.commit_times import newest_version, stamp_commits
 from sluice.locations import local_path, spark_location
 from sluice.sinks.bench import ReadBackSink
 

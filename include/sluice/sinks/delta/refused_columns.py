@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sluice.delta_types import PARTS
+from sluice.delta_log.exact_types import NOTHING
+from sluice.delta_log.types import PARTS
 from sluice.errors import DeclarationError
-from sluice.exact_types import NOTHING
 from sluice.sinks.delta.implicit_casts import columns_of
 
 if TYPE_CHECKING:

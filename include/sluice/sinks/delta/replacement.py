@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import msgspec
 
 from sluice.amounts import known_sum
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     Commit,
     DeltaLog,
     find_table,
@@ -30,7 +30,7 @@ from sluice.delta_table import (
     spark_columns,
     transaction_of,
 )
-from sluice.delta_types import column_paths
+from sluice.delta_log.types import column_paths
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.locations import join, spark_location

@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from sluice.delta_table import find_table, spark_type
-from sluice.delta_types import PARTS, TYPE_WIDENING, column_paths, is_same, is_wider, path_part, sql_type
+from sluice.delta_log.exact_types import NOTHING, is_exact
+from sluice.delta_log.table import find_table, spark_type
+from sluice.delta_log.types import PARTS, TYPE_WIDENING, column_paths, is_same, is_wider, path_part, sql_type
 from sluice.errors import DeclarationError
-from sluice.exact_types import NOTHING, is_exact
 from sluice.locations import spark_location
 from sluice.sinks.delta.implicit_casts import columns_of
 from sluice.sinks.delta.refused_columns import type_not_kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import find_table, last_transaction, transaction_of
+from sluice.delta_log.table import find_table, last_transaction, transaction_of
 from sluice.locations import spark_location
 from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.storage import Storage

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sluice.declaration_checks import column_names, declares, snake_case
 from sluice.declared_table import declared_place, path_or_name
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     expired_transactions,
     find_table,
     open_log,

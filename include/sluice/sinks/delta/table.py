@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from sluice.amounts import known_sum
 from sluice.declared_table import DeclaredTable
-from sluice.delta_digest import version_digest
-from sluice.delta_table import (
+from sluice.delta_log.digest import version_digest
+from sluice.delta_log.table import (
     Commit,
     find_table,
     last_transaction,

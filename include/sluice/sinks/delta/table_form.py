@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import spark_columns
+from sluice.delta_log.table import spark_columns
 from sluice.sinks.contract import TableForm
 
 if TYPE_CHECKING:

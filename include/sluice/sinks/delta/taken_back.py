@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from sluice.delta_restore import RESTORE, Restore, read_restore
-from sluice.delta_table import DeltaLog, commit_file, commit_lines, open_log, read_commit
+from sluice.delta_log.restore import RESTORE, Restore, read_restore
+from sluice.delta_log.table import DeltaLog, commit_file, commit_lines, open_log, read_commit
 from sluice.errors import Problem
 from sluice.storage import Storage
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     TRANSACTIONS_EXPIRE,
     find_table,
     last_transaction,

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import load_table
+from sluice.delta_log.table import load_table
 from sluice.sinks.delta.published_batch import read_table
 from sluice.sinks.delta.row_order import UNORDERED
 from sluice.sinks.replaceable import Replacement

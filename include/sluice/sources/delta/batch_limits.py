@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.amounts import known, known_sum
-from sluice.delta_table import AddedFile, TableMetadata
+from sluice.delta_log.table import AddedFile, TableMetadata
 from sluice.sources.contract import Step
 from sluice.sources.delta.offset import Offset, write_offset
 from sluice.times import epoch_micros

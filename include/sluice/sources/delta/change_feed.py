@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.delta_table import AddedFile, Commit, DeltaLog, commit_file, commit_lines, load_table
+from sluice.delta_log.table import AddedFile, Commit, DeltaLog, commit_file, commit_lines, load_table
 from sluice.errors import Problem, RefusedError, StorageError
 from sluice.sources.delta.batch_limits import Chunk
 from sluice.sources.delta.offset import Offset

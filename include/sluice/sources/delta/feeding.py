@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from sluice.delta_commit_times import newest_version, stamp_commits
+from sluice.delta_log.commit_times import newest_version, stamp_commits
 from sluice.errors import DeclarationError
 from sluice.locations import local_path
 from sluice.sources.bench import FedSource, Feed

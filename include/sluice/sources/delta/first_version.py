@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from sluice.delta_table import DeltaLog, running_times
+from sluice.delta_log.table import DeltaLog, running_times
 from sluice.errors import DeclarationError, Problem
 from sluice.sources.delta.refusals import start_gone
 from sluice.storage import Storage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sluice.delta_digest import version_digest
-from sluice.delta_table import DeltaLog
+from sluice.delta_log.digest import version_digest
+from sluice.delta_log.table import DeltaLog
 from sluice.errors import Problem, RefusedError
 from sluice.sources.delta.offset import Offset
 from sluice.storage import Storage

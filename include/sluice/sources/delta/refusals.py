@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sluice.declaration_checks import snake_case
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     Commit,
     DeltaLog,
     commit_file,

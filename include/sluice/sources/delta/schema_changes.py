@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     DeltaLog,
     TableMetadata,
     column_mapping,
@@ -23,7 +23,7 @@ from sluice.delta_table import (
     read_commit,
     spark_type,
 )
-from sluice.delta_types import PARTS, is_same, is_wider
+from sluice.delta_log.types import PARTS, is_same, is_wider
 from sluice.errors import Problem
 from sluice.sources.delta.refusals import replaced_within
 from sluice.storage import Storage

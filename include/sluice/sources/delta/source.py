@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sluice.amounts import known
 from sluice.datasets import Dataset, dataset_at
 from sluice.declared_table import DeclaredTable
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     AddedFile,
     Commit,
     DeltaLog,

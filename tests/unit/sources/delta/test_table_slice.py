@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from sluice import sources
-from sluice.delta_table import open_log, read_commit, snapshot_files
+from sluice.delta_log.table import open_log, read_commit, snapshot_files
 from sluice.errors import RefusedError
 from sluice.sources.contract import Bound, Position
 from sluice.sources.files.listing import file_uri

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.delta_table import commit_lines
+from sluice.delta_log.table import commit_lines
 from sluice.storage import Storage
 
 RESTORE = "RESTORE"

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sluice.delta_checkpoint import AppTransaction, LogCheckpoint, checkpoint_transactions, complete_checkpoints
+from sluice.delta_log.checkpoint import AppTransaction, LogCheckpoint, checkpoint_transactions, complete_checkpoints
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import is_local, join
 from sluice.storage import Storage

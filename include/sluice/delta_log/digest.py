@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from sluice.delta_table import commit_file
+from sluice.delta_log.table import commit_file
 from sluice.storage import Storage
 
 _MOST_BYTES = 1024 * 1024 * 1024

@@ -11,8 +11,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import parquet
 
 from sluice import sinks
-from sluice.delta_checkpoint import AppTransaction, LogCheckpoint, checkpoint_transactions, complete_checkpoints
-from sluice.delta_table import last_transaction, load_table, open_log, transactions
+from sluice.delta_log.checkpoint import AppTransaction, LogCheckpoint, checkpoint_transactions, complete_checkpoints
+from sluice.delta_log.table import last_transaction, load_table, open_log, transactions
 from sluice.errors import StorageError
 from sluice.storage import Storage
 from tests.builders import NOW_MS, QUERY_ID, expire_commits, make_delta, put

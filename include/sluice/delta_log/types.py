@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from sluice.delta_table import spark_type
+from sluice.delta_log.table import spark_type
 from sluice.sql_text import identifier
 
 DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}

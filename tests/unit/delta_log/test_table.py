@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 
-from sluice.delta_table import (
+from sluice.delta_log.table import (
     AddedFile,
     Commit,
     DeltaLog,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.delta_types import DIGITS, places
+from sluice.delta_log.types import DIGITS, places
 
 _EXACT_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float")}
 """The numbers of which every one is one of these, too."""

@@ -1,0 +1,1 @@
+"""What the log of a Delta table says, read without Spark."""
