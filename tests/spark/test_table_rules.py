@@ -49,6 +49,7 @@ class Rule:
 NULL = "CAST(NULL AS INT)"
 NESTED = "named_struct('a', {}, 'b', 2)"
 CHECK = "'delta.constraints.low' = '{} < 5'"
+FLOATS = ("CAST('NaN' AS DOUBLE)", "-0.0D", "0.0D", "CAST('-Infinity' AS DOUBLE)", "1e300D")
 RULES = [
     Rule("c INT", ("1", "CAST(NULL AS INT)")),
     Rule("c INT COMMENT 'an amount'", ("1", "CAST(NULL AS INT)")),
@@ -87,6 +88,13 @@ RULES = [
     Rule("c SMALLINT", ("1S", "100000"), "'delta.enableTypeWidening' = 'true'"),
     Rule("c STRUCT<a: INT, b: INT>", (NESTED.format(1),), "'delta.columnMapping.mode' = 'id'"),
     Rule("c INT", ("1", NULL), "'delta.enableRowTracking' = 'true'"),
+    Rule("c BOOLEAN", ("true", "CAST(NULL AS BOOLEAN)"), layout="PARTITIONED BY (day, c)"),
+    Rule("c TINYINT", ("1Y", "300")),
+    Rule("c FLOAT", FLOATS),
+    Rule("c DOUBLE", FLOATS),
+    Rule("c DOUBLE", FLOATS, layout="PARTITIONED BY (day, c)"),
+    Rule("c DECIMAL(5, 2)", ("CAST('1.50' AS DECIMAL(5, 2))", "CAST('12345.6' AS DECIMAL(6, 1))")),
+    Rule("c DATE", ("DATE'0001-01-01'", "DATE'9999-12-31'"), layout="PARTITIONED BY (day, c)"),
     Rule("c STRING", ("''", "'a longer text than the statistics have place for'")),
 ]
 UNENFORCED = [
