@@ -140,6 +140,25 @@ def test_a_quarantine_whose_folder_is_moved(lab: Lab, by: str) -> None:
     assert (edited.held("out"), edited.held("moved")) == ALL
 
 
+@pytest.mark.parametrize("step", [(DeltaSink, "publish", 1), (DeltaSink, "replace_where", 2)])
+def test_tables_that_are_copied(lab: Lab, step: tuple[type, str, int]) -> None:
+    """To another disk, say, and what was there stays for a while: the copies are tidied as the tables would be."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(2)
+    owner, name, call = step
+    with killed(owner, name, call=call):
+        numbers.backfill("key")
+    for path in ("out", "out_quarantine"):
+        shutil.copytree(lab.root / path, lab.root / path.replace("out", "other"))
+    edited = numbers.editing(sink=sinks.delta("other", partition_by=numbers.partitions))
+    numbers.allow(100)
+
+    edited.release()
+
+    assert (edited.held("other"), edited.held("other_quarantine")) == ALL
+
+
 RELEASING: dict[str, tuple[Any, str, int]] = {
     "before the claim": (DeltaTable, "update", 1),
     "before the append": (DeltaSink, "write_batch", 1),

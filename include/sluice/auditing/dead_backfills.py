@@ -322,14 +322,16 @@ def _cover(whole: RecordedInterval, parts: Iterable[RecordedInterval]) -> bool:
 def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage: Storage) -> bool:
     """Whether a table is the quarantine that a backfill has begun with, as far as its record tells.
 
-    Where none is at the place of then, somebody has moved the table itself.
+    Where none is at the place of then, somebody has moved the table itself; or this is a copy of what is there.
     """
     kept = record.backfill.quarantine if record.backfill is not None else None
     if not isinstance(kept, Table):
         return kept is not None
     then = kept.sink(project)
     is_here = same_for_every_name(then.location or "") == same_for_every_name(table.location or "")
-    return is_here or not is_quarantine(then, storage=storage)
+    if is_here or not is_quarantine(then, storage=storage):
+        return True
+    return then.state(None, storage=storage).identity == table.state(None, storage=storage).identity
 
 
 def _is_tidy(record: RunRecord, attempt: int, table: SplittingSink, storage: Storage) -> bool:

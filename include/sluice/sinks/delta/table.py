@@ -45,6 +45,7 @@ from sluice.sinks.delta.refused_columns import check_new
 from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.sinks.delta.taken_back import is_restored, taken_back_since
 from sluice.sinks.keyed import KeyedSink
+from sluice.sinks.replaceable import ReplaceableSink
 from sluice.storage import Storage
 from sluice.surroundings import Surroundings
 
@@ -94,7 +95,8 @@ class DeltaTableSink(DeclaredTable, BatchSink, ReadableSink, ReadBackDeltaTable)
         return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
 
     def taken_back_since(self, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
-        return taken_back_since(self.path, version, is_pending=is_pending, storage=storage)
+        can_backfill = isinstance(self, ReplaceableSink)
+        return taken_back_since(self.path, version, is_pending=is_pending, can_backfill=can_backfill, storage=storage)
 
     def is_restored(self, *, storage: Storage) -> bool:
         return is_restored(self.path, storage=storage)

@@ -40,7 +40,9 @@ class _Action(msgspec.Struct):
 _ACTION = msgspec.json.Decoder(_Action)
 
 
-def taken_back_since(location: str, version: int, *, is_pending: bool, storage: Storage) -> Problem | None:
+def taken_back_since(
+    location: str, version: int, *, is_pending: bool, can_backfill: bool = False, storage: Storage
+) -> Problem | None:
     """What is to be said of a table that shows an earlier version than one that it has had; None where it does not.
 
     Blocking while the batch of the version is pending: it would be passed over as done. But not once others have
@@ -50,6 +52,7 @@ def taken_back_since(location: str, version: int, *, is_pending: bool, storage: 
         location: Where the table is.
         version: The version.
         is_pending: Whether Spark has not committed the batch of that version.
+        can_backfill: Whether rows of the table can be recomputed.
         storage: Where to look.
 
     Raises:
@@ -85,7 +88,7 @@ def taken_back_since(location: str, version: int, *, is_pending: bool, storage: 
             if others
             else f"take the table forward again by `RESTORE` to the version before ({whole})"
         )
-        + "; or recompute the rows of the intervals by a backfill",
+        + ("; or recompute the rows of the intervals by a backfill" if can_backfill else ""),
         is_blocking=is_pending and not others,
     )
 

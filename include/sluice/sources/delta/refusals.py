@@ -161,8 +161,8 @@ def not_append(log: DeltaLog, commit: Commit) -> Problem:
 
 def restored(log: DeltaLog, commit: Commit, paths: Sequence[str]) -> Problem:
     """A `RESTORE` adds files again that were deleted: to Spark's stream they are new ones."""
-    names = [re.escape(path.rpartition("/")[2]) for path in paths]
-    told = "|".join(names) if len(names) <= _MOST_NAMES else f"the names of its {len(names)} files, with `|` between"
+    names = list(dict.fromkeys(re.escape(path.rpartition("/")[2]) for path in paths))
+    told = "|".join(names) if len(names) <= _MOST_NAMES else f"the names of its {len(paths)} files, with `|` between"
     return Problem(
         code="SOURCE_RESTORED",
         file=commit_file(log.location, commit.version),
