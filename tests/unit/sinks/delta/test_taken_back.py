@@ -53,10 +53,17 @@ def test_one_that_lies_far_back(table: Path) -> None:
     assert told(table, 2, is_pending=True) == (TAKEN_BACK, False)
 
 
-def remedy(table: Path, version: int) -> str:
-    found = taken_back_since(str(table), version, is_pending=True, storage=Storage())
+def remedy(table: Path, version: int, *, can_backfill: bool = True) -> str:
+    found = taken_back_since(str(table), version, is_pending=True, can_backfill=can_backfill, storage=Storage())
     assert found is not None
     return found.remedy
+
+
+def test_no_backfill_is_offered_where_there_is_none(table: Path) -> None:
+    """A table of a history takes none."""
+    DeltaTable(table).restore(1)
+    told = remedy(table, 2), remedy(table, 2, can_backfill=False)
+    assert ["backfill" in words for words in told] == [True, False]
 
 
 def test_restores_one_after_the_other(table: Path) -> None:
