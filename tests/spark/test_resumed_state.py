@@ -134,7 +134,11 @@ def test_a_setting_of_a_whole_spark(lab: Lab) -> None:
     with pytest.raises(RefusedError) as refused:
         lab.run(stream)
     assert refused.value.finding.code == "READ_OTHERWISE"
-    lab.run(replace(stream, conf={policy: "LEGACY"}))
+    lab.spark.conf.set(policy, "LEGACY")
+    try:
+        lab.run(stream)
+    finally:
+        lab.spark.conf.unset(policy)
     assert rows(lab) == [(0,), (1,)]
 
 

@@ -148,17 +148,61 @@ def test_a_backfill(lab: Lab, history: Callable[[Numbers], None], told: str, par
     assert both(numbers) == (Counter(range(1, 9)), Counter())
 
 
-def test_a_backfill_that_is_undone_in_both_tables(lab: Lab) -> None:
-    """All is as it was before: nothing is in the way of a release."""
+@pytest.mark.parametrize("is_first_try_shown", [False, True])
+def test_a_backfill_that_is_undone_in_both_tables(lab: Lab, *, is_first_try_shown: bool) -> None:
+    """All is as it was before: nothing is in the way of a release, but what a try had left that died."""
     numbers = Numbers(lab)
     numbers.begin()
+    if is_first_try_shown:
+        numbers.allow(2)
+        with killed(DeltaSink, "publish"):
+            numbers.backfill("key")
     numbers.allow(100)
     before = {path: version(numbers, path) for path in (SINK, QUARANTINE)}
     numbers.backfill("key")
     for path, to in before.items():
         restore(numbers, path, to)
+    if is_first_try_shown:
+        with pytest.raises(RefusedError, match="the quarantine was restored"):
+            numbers.release()
+        numbers.backfill("again")
     numbers.release()
     assert both(numbers) == (Counter(range(1, 9)), Counter())
+
+
+def test_copies_that_are_back_in_a_quarantine(lab: Lab) -> None:
+    """A release had taken out what a killed backfill had put there; to before that, the quarantine was restored."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(2)
+    with killed(DeltaSink, "publish"):
+        numbers.backfill("key")
+    before = version(numbers, QUARANTINE)
+    numbers.release()
+    restore(numbers, QUARANTINE, before)
+    numbers.allow(100)
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill("again")
+    numbers.release()
+    assert both(numbers) == (Counter(range(1, 9)), Counter())
+
+
+def test_a_backfill_that_is_undone_and_moved(lab: Lab) -> None:
+    """The retry looks at the quarantine where it is by now."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(100)
+    before = version(numbers, QUARANTINE)
+    numbers.backfill("key")
+    restore(numbers, QUARANTINE, before)
+    shutil.move(numbers.table(QUARANTINE), numbers.table("moved"))
+    forget_tables(lab.spark)
+    moved = numbers.editing(quarantine=sinks.delta("moved"))
+    moved.backfill("key")
+    moved.release()
+    assert (moved.held(SINK), moved.held("moved")) == (Counter(range(1, 9)), Counter())
 
 
 def test_a_restore_that_undoes_nothing(lab: Lab) -> None:
@@ -429,7 +473,7 @@ def test_rows_that_are_given_up_in_the_quarantine(lab: Lab) -> None:
     older_copy_behind_one_that_is_done(numbers)
     with pytest.raises(RefusedError) as refused:
         numbers.release()
-    says = r"delete those rows from the quarantine, and the file (\S+) in the stream's home"
+    says = r"take out of the quarantine what the sink has of this release, and delete the file (\S+) in the"
     problem = read_remedy(refused.value, "RELEASE_MARKS_GONE", says)
     file = re.search(says, problem.remedy)
     assert file is not None

@@ -47,7 +47,9 @@ def quarantine_left(
     return None if _is_tidy(record, found.attempt, table, storage) else table
 
 
-def are_aside_gone(record: RunRecord, attempt: int, project: Project, *, storage: Storage) -> bool:
+def are_aside_gone(
+    record: RunRecord, attempt: int, declared: SplittingSink | None, project: Project, *, storage: Storage
+) -> bool:
     """Whether a quarantine has no more what a backfill has put there, or has again what it has taken out of it.
 
     Somebody has restored it to before, has put an older copy in its place, or has deleted it.
@@ -55,14 +57,14 @@ def are_aside_gone(record: RunRecord, attempt: int, project: Project, *, storage
     Args:
         record: The backfill's.
         attempt: Its attempt that has replaced rows.
+        declared: The quarantine of today.
         project: The project.
         storage: Where the quarantine is.
 
     Raises:
         StorageError: The table can't be read.
     """
-    kept = record.backfill.quarantine if record.backfill is not None else None
-    table = kept.sink(project) if isinstance(kept, Table) else None
+    table = _quarantine_of(record, declared, project, storage)
     if table is None:
         return False
     application, number = application_of(record.run_id), number_of(attempt)
@@ -76,8 +78,17 @@ def are_aside_gone(record: RunRecord, attempt: int, project: Project, *, storage
     return _is_untidied(record, attempt, table, storage)
 
 
-def is_undone(record: RunRecord, sink: ReplaceableSink, project: Project, *, storage: Storage) -> bool:
+def is_undone(
+    record: RunRecord, sink: ReplaceableSink, declared: SplittingSink | None, project: Project, *, storage: Storage
+) -> bool:
     """Whether somebody has restored the sink, or the quarantine, to before a backfill that is done.
+
+    Args:
+        record: The backfill's.
+        sink: The sink.
+        declared: The quarantine of today.
+        project: The project.
+        storage: Where they are.
 
     Raises:
         StorageError: A table can't be read.
@@ -88,9 +99,10 @@ def is_undone(record: RunRecord, sink: ReplaceableSink, project: Project, *, sto
     own = application_of(record.run_id), number_of(made.attempt)
     if sink.is_restored(storage=storage) and _is_taken_back(sink, *own, storage):
         return True
-    table = made.quarantine.sink(project) if isinstance(made.quarantine, Table) else None
-    is_restored = table is not None and table.is_restored(storage=storage)
-    return is_restored and are_aside_gone(record, made.attempt, project, storage=storage)
+    table = _quarantine_of(record, declared, project, storage)
+    if table is None or not table.is_restored(storage=storage):
+        return False
+    return _is_taken_back(table, *own, storage) or _is_untidied(record, made.attempt, table, storage)
 
 
 def is_later_gone(
@@ -217,9 +229,19 @@ def _why_undone(
     gone = [transaction for transaction in moved if _is_taken_back(table, *transaction, storage)]
     is_gone = _is_taken_back(sink, *own[0], storage)
     # Where it has moved no row, or all of it was taken back, no row of the quarantine stands for one of the sink.
-    if not moved or (is_gone and gone == moved) or not (is_gone or gone):
+    is_as_before = is_gone and gone == moved and not _shows_earlier_try(made, application, table, storage)
+    if not moved or is_as_before or not (is_gone or gone):
         return None
     return _aside_gone(record, sink) if gone else _rows_gone(record, sink)
+
+
+def _shows_earlier_try(made: BackfillRecord, application: str, table: SplittingSink, storage: Storage) -> bool:
+    """Whether a quarantine has copies of the sink's rows, put there by a try that died before it replaced them."""
+    for number in map(number_of, range(made.attempt)):
+        put = table.outcome(application, number, storage=storage)
+        if put is not None and put.has_changes and not _is_taken_back(table, application, number, storage):
+            return True
+    return False
 
 
 def _why_unfinished(
@@ -237,13 +259,17 @@ def _why_unfinished(
     if found is None:
         if _is_tidy(record, 0, table, storage):
             return _rows_gone(record, sink)
+        if made is not None and _is_taken_back(
+            table, application_of(record.run_id), removed_number(made.attempt), storage
+        ):
+            return _copies_again(record, sink)
         is_told = made is None or not may_have_left or sink.tells_since(made.since, storage=storage)
         return None if is_told else _not_told(record, sink)
     if found.conflict is not None:
         return _damaged(record, found, sink)
     if made is not None and found.attempt < made.attempt:
         return _begun_again(record, sink)
-    return _aside_gone(record, sink) if are_aside_gone(record, found.attempt, project, storage=storage) else None
+    return _aside_gone(record, sink) if are_aside_gone(record, found.attempt, table, project, storage=storage) else None
 
 
 def seal_backfills(
@@ -289,24 +315,23 @@ def _remove_copies(
 def _is_whole(
     record: RunRecord, *, sink: ReplaceableSink, table: SplittingSink, project: Project, storage: Storage
 ) -> bool:
-    """Whether a backfill was about both tables, and nobody has taken either back to before it was done with that."""
-    made, application = record.backfill, application_of(record.run_id)
+    """Whether a backfill is done, was about the quarantine, and nobody has taken a table back to before that."""
+    made = record.backfill if record.status == "succeeded" else None
+    own = application_of(record.run_id), 0 if made is None else number_of(made.attempt)
     return (
         made is not None
         and _is_about(record, table, project, storage)
-        and not _is_taken_back(sink, application, number_of(made.attempt), storage)
+        and sink.state(own[0], storage=storage).holds(own[1])
+        and not _is_taken_back(sink, *own, storage)
         and not _is_untidied(record, made.attempt, table, storage)
     )
 
 
 def _check_stood_for(record: RunRecord, version: int, whole: Iterable[RunRecord], problem: Problem) -> None:
     """Refuse unless later backfills have replaced all that another one may have left since a version."""
-    own, later = record.interval, []
-    for done in whole:
-        made = done.backfill if done.status == "succeeded" else None
-        if made is not None and done.interval is not None and (made.sink_version or 0) > version:
-            later.append(done.interval)
-    if own is None or not _cover(own, later):
+    own = record.interval
+    later = (done.interval for done in whole if done.backfill and (done.backfill.sink_version or 0) > version)
+    if own is None or not _cover(own, filter(None, later)):
         raise RefusedError(problem)
 
 
@@ -317,6 +342,17 @@ def _cover(whole: RecordedInterval, parts: Iterable[RecordedInterval]) -> bool:
         if part.start <= end:
             end = max(end, part.end)
     return whole.end <= end
+
+
+def _quarantine_of(
+    record: RunRecord, declared: SplittingSink | None, project: Project, storage: Storage
+) -> SplittingSink | None:
+    """The quarantine that a backfill has begun with, where it is by now; None where there was none, or nobody knows."""
+    kept = record.backfill.quarantine if record.backfill is not None else None
+    if not isinstance(kept, Table):
+        return None
+    is_declared = declared is not None and _is_about(record, declared, project, storage)
+    return declared if is_declared else kept.sink(project)
 
 
 def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage: Storage) -> bool:
@@ -386,6 +422,15 @@ def _rows_gone(record: RunRecord, sink: ReplaceableSink) -> Problem:
         cause=f"a backfill had replaced rows of {sink.location} and put rows into the quarantine, or taken some out,"
         " and the table was restored to before",
         consequence="rows that the backfill has moved are in no table, or in both",
+    )
+
+
+def _copies_again(record: RunRecord, sink: ReplaceableSink) -> Problem:
+    return _unfinished(
+        record,
+        cause=f"a backfill of {sink.location} was killed before it replaced rows, what it had put into the quarantine"
+        " was taken out of it, and the quarantine was restored to before that",
+        consequence="rows of the table are in the quarantine as well",
     )
 
 

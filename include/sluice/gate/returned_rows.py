@@ -60,7 +60,7 @@ class RowReturn(Document, frozen=True, kw_only=True, rename={"return_id": "relea
     """What was declared as `interval_column` when the rows went to the quarantine, and when they were returned: `moved`
     is told of these alone. Unset in documents from before that was kept."""
     reason: str = ""
-    """Why the sink refused the rows; they are in the quarantine as before."""
+    """Why its rows, or those that were not sent yet, are in the quarantine as before: the sink refused them, say."""
 
     @property
     def is_over(self) -> bool:
@@ -146,6 +146,11 @@ def quarantine_gone(returning: RowReturn, location: str) -> Problem:
 
 def marks_gone(returning: RowReturn, file: str) -> Problem:
     """That the quarantine was restored to before the rows of a return were marked in it, which are in the sink."""
+    # Of rows that somebody has moved to another day, the document tells a backfill.
+    given_up = (
+        "; where that version is gone, take out of the quarantine what the sink has of this release, and delete the"
+        f" file releases/{returning.return_id}.json in the stream's home"
+    )
     return Problem(
         code="RELEASE_MARKS_GONE",
         file=file,
@@ -153,9 +158,8 @@ def marks_gone(returning: RowReturn, file: str) -> Problem:
         f" {returning.rows} rows into the sink, and the quarantine was restored to before they were marked",
         consequence="they would be sent once more, and be in the sink twice",
         remedy=f"take the quarantine forward again, by `RESTORE` to version {returning.quarantine_version}, append what"
-        " others have written since, and release rows again: those that are marked leave it; where that version is"
-        f" gone, delete those rows from the quarantine, and the file releases/{returning.return_id}.json in the"
-        " stream's home",
+        " others have written since, and release rows again: those that are marked leave it"
+        + ("" if returning.moved else given_up),
     )
 
 

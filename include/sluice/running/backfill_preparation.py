@@ -64,7 +64,7 @@ class BackfillRequest:
     stream: Stream
     interval: Interval
     run_key: str | None = None
-    """Names the run for its retries: one that succeeded is not done again."""
+    """Names the run for its retries: one that succeeded is not done again, unless somebody has undone it."""
 
 
 def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
@@ -203,14 +203,25 @@ class BackfillPreparation:
         """The record of a try before that has replaced the rows; a retry of it has nothing to do."""
         if self.try_before is None:
             return None
-        is_done = self.try_before.status == "succeeded"
-        if is_done and not is_undone(self.try_before, self.sink, self.project, storage=self.home.storage):
+        if self._was_done and not self._is_undone(self.try_before):
             return self.journal.told_again(self.try_before)
         found = self.find_replaced(self.try_before)
         if found is None or self.quarantine_left(self.try_before, found) is not None:
             return None
         self.clean_up(self.try_before.run_id)
         return self.close(self.try_before, found)
+
+    @property
+    def _was_done(self) -> bool:
+        return self.try_before is not None and self.try_before.status == "succeeded"
+
+    def _is_undone(self, record: RunRecord) -> bool:
+        return is_undone(record, self.sink, self._quarantine, self.project, storage=self.home.storage)
+
+    @property
+    def _quarantine(self) -> SplittingSink | None:
+        stream = self.request.stream
+        return stream.quarantine_table if stream.quality is not None else None
 
     @property
     def has_replaced(self) -> bool:
@@ -236,12 +247,13 @@ class BackfillPreparation:
         """
         if plan.verdict == "skip":
             skipped = self.open_record(plan)
-            if self.try_before is not None:
+            if self.try_before is not None and not self._was_done:
                 self.journal.records.forget(skipped.run_id)
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.journal.clock()))
         if plan.problem is not None:
             refused = RefusedError(plan.problem)
-            if plan.problem.code not in LEAVE_NO_RECORD:
+            # Of one that was done, the record stays: what it has left in the tables is told by it.
+            if plan.problem.code not in LEAVE_NO_RECORD and not self._was_done:
                 self.journal.close_failed(self.open_record(plan), refused)
             raise refused
         return None
@@ -388,7 +400,7 @@ class BackfillPreparation:
         if found is None or found.conflict is not None:
             return None
         records, storage = self.journal.records, self.home.storage
-        if are_aside_gone(record, found.attempt, self.project, storage=storage):
+        if are_aside_gone(record, found.attempt, self._quarantine, self.project, storage=storage):
             return None
         others = (other for other in map(records.read, records.run_ids()) if other is not None)
         return None if is_later_gone(record, found, self.sink, others, storage=storage) else found

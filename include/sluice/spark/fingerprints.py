@@ -15,6 +15,7 @@ from sluice.planning.sink_places import is_place_name, sink_places
 from sluice.planning.transform_text import reader_digests, transform_digest
 from sluice.quality.suite import Suite
 from sluice.spark.connect_session import is_connected
+from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark.query import Query, plan_reader
 
 _PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.MULTILINE)
@@ -33,9 +34,9 @@ TRANSFORM_NAME = "name of the transform"
 _SETTINGS = "value of a setting of Spark's"
 _OF_VALUES = re.compile(
     r"spark\.sql\.((ansi|decimalOperations|function|jsonGenerator|legacy|sources\.partitionColumnTypeInference)\..+"
-    r"|(parquet|avro|orc)\..*(As|Rebase|infer|Case|ignore).*|files\.ignore.+"
-    r"|caseSensitive|charAsVarchar|columnNameOfCorruptRecord|mapKeyDedupPolicy|readSideCharPadding|session\.timeZone"
-    r"|timestampType)"
+    r"|(csv|json)\.(?!filterPushdown).+|(parquet|avro|orc)\..*(As|Rebase|infer|Case|ignore|int96|fieldId\.read).*"
+    r"|files\.ignore.+|caseSensitive|charAsVarchar|columnNameOfCorruptRecord|mapKeyDedupPolicy|readSideCharPadding"
+    r"|session\.timeZone|timestampType)"
 )
 """The settings by which Spark reads and computes other values."""
 _COLUMNS = "columns of the result"
@@ -59,9 +60,10 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
-    # A session that was given has what it has, whatever is declared.
-    conf = {**plans.settings(query.frame.sparkSession), **project.conf_of(stream)}
-    found[_SETTINGS] = _digest(repr(sorted(item for item in conf.items() if _OF_VALUES.fullmatch(item[0]))))
+    session = query.frame.sparkSession
+    # A session that was given has what it has, whatever is declared; and each has a time zone.
+    conf = {TIME_ZONE: session.conf.get(TIME_ZONE), **project.conf_of(stream), **plans.settings(session)}
+    found[_SETTINGS] = _digest(repr(sorted(item for item in conf.items() if reads_values(item[0]))))
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
     found |= {f"code that reads source `{name}`": digest for name, digest in reader_digests(project, stream).items()}
     for name, _, result in query.outputs:
@@ -85,6 +87,11 @@ def columns_for(sink: str) -> str:
 def tells_columns(name: str) -> bool:
     """Whether it is the columns of a result that are noted by a name."""
     return name.startswith(_COLUMNS)
+
+
+def reads_values(setting: str) -> bool:
+    """Whether Spark reads or computes other values by a setting, and not only faster ones."""
+    return _OF_VALUES.fullmatch(setting) is not None
 
 
 def is_edited(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
