@@ -163,6 +163,7 @@ class _Schedule:
             patches.enter_context(patch.object(journal_module, "acquire", noted_acquire))
             patches.enter_context(patch.object(lease_module, "boot_id", lambda: self.me.name))
             patches.enter_context(patch.object(analysed_query, "build_query", self.lab._build_query))
+            patches.enter_context(patch.object(runner, "fingerprints", lambda *_, **__: {}))
             patches.enter_context(patch.object(begun_query, "read_kept_state", lambda _: KeptState("the model", ())))
             patches.enter_context(patch.object(runner, "first_batch_checked", lambda *_: nullcontext()))
             patches.enter_context(patch.object(self.lab, "_step", lambda _: self.step(self.me)))
